@@ -1,0 +1,1 @@
+//! Layers over several devices. Empty for now: the README says what comes here.

@@ -1,0 +1,1 @@
+//! Where each expert is and what must move. Empty for now: the README says what comes here.
