@@ -1,2 +1,61 @@
-//! Entry point.
-fn main() {}
+//! Entry point of `cargo xtask`: checks, parity, benches and results of this workspace.
+//!
+//! It drives `cargo`, `git` and the `maya` binary as processes and depends on no crate of this workspace, so it cannot
+//! break with what it checks.
+
+#![forbid(unsafe_code)]
+#![allow(clippy::print_stdout, reason = "a tool for a terminal: what it prints is its product")]
+
+mod bench;
+mod ci;
+mod deny;
+mod machine;
+mod process;
+mod results;
+mod source;
+mod tidy;
+mod workspace;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::workspace::Workspace;
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "Checks, parity, benches and results of the maya workspace")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Check the tree itself: crate edges, unsafe, file sizes and names, words, links
+    Tidy,
+    /// Run every check that a change must pass, each step timed
+    Ci(ci::Arguments),
+    /// Measure, and write a dated file under bench-results/
+    Bench(bench::Arguments),
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    match run(arguments.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    let workspace = Workspace::find()?;
+    match command {
+        Command::Tidy => tidy::run(&workspace),
+        Command::Ci(arguments) => ci::run(&workspace, &arguments),
+        Command::Bench(arguments) => bench::run_suite(&workspace, &arguments),
+    }
+}
