@@ -267,6 +267,8 @@ pub enum WriteError {
     Header(#[from] HeaderError),
     #[error("tensor {0} cannot be written: it is not in the table")]
     Unknown(Quoted),
+    #[error("tensor {0} cannot be written: it is written already")]
+    Done(Quoted),
     #[error("tensor {got} cannot be written now: tensor {wanted} comes next")]
     Order { got: Quoted, wanted: Quoted },
     #[error("tensor {tensor} needs {wanted} bytes and got {got}")]
@@ -277,6 +279,8 @@ pub enum WriteError {
     NotBegun(usize),
     #[error("tensor {0} and those after it were not written")]
     Missing(Quoted),
+    #[error("the file cannot be continued: an earlier write failed")]
+    Failed,
     #[error("writing failed at byte {at}: {error}")]
     Io { at: u64, error: std::io::Error },
 }

@@ -22,6 +22,7 @@ mod folder;
 mod ggml_type;
 mod header;
 mod index;
+mod layout;
 pub mod limits;
 mod map;
 mod metadata;
@@ -29,13 +30,16 @@ mod model;
 mod shards;
 mod tensor;
 mod value;
+mod writer;
 
 pub use error::{
     Dims, Error, Fault, HeaderError, MetadataError, Names, Place, Quoted, ValueFault, WriteError,
 };
 pub use ggml_type::GgmlType;
 pub use header::Header;
+pub use layout::Layout;
 pub use metadata::Metadata;
 pub use model::{Model, Shard};
 pub use tensor::{Extent, TensorInfo};
 pub use value::{Array, Value};
+pub use writer::Writer;
