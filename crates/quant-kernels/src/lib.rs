@@ -3,8 +3,24 @@
 //! `Cpu` is the arithmetic for one instruction set. Every instruction set gives the scalar's bits: docs/ARITHMETIC.md
 //! defines them, and `tests/` compares them.
 
+mod activation;
+mod block;
 mod dense;
+mod dequantize;
+mod grid;
 mod isa;
+mod matmul;
+mod matrix;
+mod narrow;
+mod quant;
+mod rows;
+mod scalar;
+mod tree;
+mod wide;
 
 pub use dense::canon;
+pub use dequantize::dequantize;
 pub use isa::{Cpu, Isa};
+pub use matrix::{Matrix, ShapeError};
+pub use quant::{Family, Precision, Quant};
+pub use rows::Rows;
