@@ -1,1 +1,22 @@
-//! See the README of this crate.
+//! Text side of GLM-5.3-Flash: see the README of this crate.
+#![forbid(unsafe_code)]
+
+mod byte_level;
+mod conversation;
+mod detokenizer;
+mod exact_json;
+mod pretokenizer;
+mod prompt;
+mod python_json;
+mod special;
+mod splitter;
+mod template;
+mod tokenizer;
+
+pub use conversation::{ChatRequest, RequestError};
+pub use detokenizer::Detokenizer;
+pub use exact_json::parse_json;
+pub use prompt::Prompt;
+pub use splitter::{ChatEvent, Ending, FinishReason, Splitter, SplitterOptions, merge};
+pub use template::{Template, TemplateError};
+pub use tokenizer::{ParseSpecial, Tokenizer, TokenizerError, VocabSource};

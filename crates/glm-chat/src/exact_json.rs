@@ -1,0 +1,119 @@
+//! Reading JSON without losing digits.
+
+use serde_json::Value;
+
+/// Opens a string that stands for an integer which `serde_json::Number` cannot hold. A noncharacter: no text has it.
+const MARK: char = '\u{10FFFE}';
+
+/// Parses JSON and keeps integers of any size.
+///
+/// `serde_json` turns integers beyond 64 bits into floats, and `-0` too, so that a prompt would not show the digits that
+/// the client sent. Here such an integer becomes a marked string, which [`crate::Template::render`] writes as the number
+/// it was. Everything else is as `serde_json::from_str` gives it.
+///
+/// # Errors
+/// As `serde_json::from_str`; depth is limited to 128 levels.
+pub fn parse_json(text: &str) -> serde_json::Result<Value> {
+    match mark_integers(text) {
+        Some(marked) => serde_json::from_str(&marked),
+        None => serde_json::from_str(text),
+    }
+}
+
+/// The digits of a marked string.
+pub(crate) fn marked_integer(text: &str) -> Option<&str> {
+    let digits = text.strip_prefix(MARK)?;
+    is_integer(digits.as_bytes()).then_some(digits)
+}
+
+/// `-?(0|[1-9][0-9]*)`
+fn is_integer(token: &[u8]) -> bool {
+    match token.strip_prefix(b"-").unwrap_or(token) {
+        [b'0'] => true,
+        [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
+        _ => false,
+    }
+}
+
+/// The text with every integer literal beyond 64 bits replaced by a marked string and `-0` by `0`; `None` if there is none.
+fn mark_integers(text: &str) -> Option<String> {
+    let bytes = text.as_bytes();
+    let mut out = String::new();
+    let mut copied = 0;
+    let mut at = 0;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'"' => {
+                at += 1;
+                while at < bytes.len() && bytes[at] != b'"' {
+                    at += if bytes[at] == b'\\' { 2 } else { 1 };
+                }
+                at += 1;
+            }
+            b'-' | b'0'..=b'9' => {
+                let start = at;
+                while at < bytes.len() && matches!(bytes[at], b'-' | b'+' | b'.' | b'e' | b'E' | b'0'..=b'9')
+                {
+                    at += 1;
+                }
+                let token = &text[start..at];
+                if !is_integer(token.as_bytes()) {
+                    continue;
+                }
+                if token == "-0" {
+                    out.push_str(&text[copied..start]);
+                    out.push('0');
+                    copied = at;
+                } else if token.parse::<i64>().is_err() && token.parse::<u64>().is_err() {
+                    out.push_str(&text[copied..start]);
+                    out.extend(['"', MARK]);
+                    out.push_str(token);
+                    out.push('"');
+                    copied = at;
+                }
+            }
+            _ => at += 1,
+        }
+    }
+    if copied == 0 {
+        return None;
+    }
+    out.push_str(&text[copied..]);
+    Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn big_integers_keep_their_digits() {
+        let text = r#"{"a":[18446744073709551616,-9223372036854775809,18446744073709551615,"18446744073709551616\"",-0,-0.0,1e3],"b":1}"#;
+        let value = parse_json(text).unwrap();
+        assert_eq!(marked_integer(value["a"][0].as_str().unwrap()), Some("18446744073709551616"));
+        assert_eq!(marked_integer(value["a"][1].as_str().unwrap()), Some("-9223372036854775809"));
+        assert_eq!(value["a"][2], u64::MAX);
+        assert_eq!(value["a"][3], "18446744073709551616\"");
+        assert_eq!(value["a"][4], 0);
+        assert_eq!(value["a"][4].to_string(), "0");
+        assert_eq!(value["a"][5].to_string(), "-0.0");
+        assert_eq!(value["a"][6], 1000.0);
+    }
+
+    #[test]
+    fn what_is_no_json_stays_no_json() {
+        for text in [
+            "00018446744073709551616",
+            "18446744073709551616x",
+            "--18446744073709551616",
+            "\"\\",
+            "\"abc",
+            "-",
+            "",
+        ] {
+            assert!(parse_json(text).is_err(), "{text}");
+        }
+        assert_eq!(marked_integer("\u{10FFFE}12a"), None);
+        assert_eq!(marked_integer("12"), None);
+    }
+}

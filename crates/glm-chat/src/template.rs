@@ -1,0 +1,226 @@
+//! The chat template of a model file.
+
+use crate::conversation::{ChatRequest, RequestError};
+use crate::exact_json::marked_integer;
+use crate::prompt::Prompt;
+use crate::python_json::{BigInt, Dumps, float_repr};
+use crate::special::SpecialSet;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::{Kwargs, ValueKind};
+use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
+use serde_json::{Map, Value as Json};
+
+/// Name under which the template is compiled; error messages show it.
+const NAME: &str = "chat_template";
+
+/// Instructions that any render may take, and more for each value and byte of the request: a legitimate template takes
+/// a few hundred a message, so that this is never met except by a template that loops.
+const FUEL: u64 = 2_000_000;
+const FUEL_PER_VALUE: u64 = 2_000;
+
+/// Why a template cannot be used or a prompt cannot be rendered.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TemplateError {
+    /// The source does not compile.
+    #[error("tokenizer.chat_template does not compile: {0}")]
+    Compile(String),
+    /// A field of the request cannot be used.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// The template refused the conversation by `raise_exception`.
+    #[error("the chat template refuses this conversation: {0}")]
+    Refused(String),
+    /// The template ran longer than any conversation justifies.
+    #[error("tokenizer.chat_template does not come to an end: stopped after {0} steps")]
+    Endless(u64),
+    /// The template failed.
+    #[error("tokenizer.chat_template failed: {0}")]
+    Render(String),
+}
+
+/// A compiled chat template.
+#[derive(Debug)]
+pub struct Template {
+    environment: Environment<'static>,
+    specials: SpecialSet,
+}
+
+impl Template {
+    /// Compiles `source`. `specials` are the texts of the vocabulary's special tokens
+    /// ([`crate::Tokenizer::special_texts`]).
+    ///
+    /// # Errors
+    /// [`TemplateError::Compile`] with the line.
+    pub fn new(source: &str, specials: &[String]) -> Result<Self, TemplateError> {
+        let mut environment = Environment::new();
+        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+        environment.set_syntax(syntax.map_err(|error| TemplateError::Compile(sentence(&error)))?);
+        environment.set_auto_escape_callback(|_| AutoEscape::None);
+        environment.set_recursion_limit(100);
+        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_formatter(|out, state, value| match value.kind() {
+            ValueKind::Number if !value.is_integer() => match f64::try_from(value.clone()) {
+                Ok(float) => Ok(std::fmt::Write::write_str(out, &float_repr(float))?),
+                Err(_) => minijinja::escape_formatter(out, state, value),
+            },
+            _ => minijinja::escape_formatter(out, state, value),
+        });
+        environment.add_filter("tojson", to_json);
+        environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
+            Err(Error::new(ErrorKind::InvalidOperation, format!("{RAISED}{message}")))
+        });
+        environment
+            .add_template_owned(NAME, source.to_owned())
+            .map_err(|error| TemplateError::Compile(sentence(&error)))?;
+        Ok(Self { environment, specials: SpecialSet::new(specials) })
+    }
+
+    /// Renders a request.
+    ///
+    /// # Errors
+    /// A field that cannot be used, or what the template raised.
+    pub fn render(&self, request: &ChatRequest) -> Result<Prompt, TemplateError> {
+        let variables = request.variables()?;
+        let text = self.run(&variables)?;
+        let specials = self.find_specials(&text);
+        let mut prompt = Prompt::new(text, specials);
+        if request.thinking_off() && request.add_generation_prompt {
+            close_thinking(&mut prompt);
+        }
+        Ok(prompt)
+    }
+
+    fn find_specials(&self, text: &str) -> Vec<std::ops::Range<usize>> {
+        let mut found = Vec::new();
+        let mut at = 0;
+        while let Some((range, _)) = self.specials.next(text, at) {
+            at = range.end;
+            found.push(range);
+        }
+        found
+    }
+
+    fn run(&self, variables: &Map<String, Json>) -> Result<String, TemplateError> {
+        let mut count = 0;
+        let context = Value::from_pairs(
+            variables.iter().map(|(key, value)| (key.clone(), to_value(value, &mut count))),
+        );
+        let mut environment = self.environment.clone();
+        let fuel = FUEL.saturating_add(count.saturating_mul(FUEL_PER_VALUE));
+        environment.set_fuel(Some(fuel));
+        let template = environment.get_template(NAME).map_err(|e| TemplateError::Render(sentence(&e)))?;
+        template.render(context).map_err(|error| {
+            if error.kind() == ErrorKind::OutOfFuel {
+                return TemplateError::Endless(fuel);
+            }
+            match error.detail().and_then(|detail| detail.strip_prefix(RAISED)) {
+                Some(message) => TemplateError::Refused(message.to_owned()),
+                None => TemplateError::Render(sentence(&error)),
+            }
+        })
+    }
+}
+
+/// Marks an error as raised by the template itself.
+const RAISED: &str = "\u{10FFFF}";
+
+fn sentence(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(inner) = source {
+        text.push_str(": ");
+        text.push_str(&inner.to_string());
+        source = inner.source();
+    }
+    text
+}
+
+/// Appends what is missing for the prompt to end in `<think></think>`.
+fn close_thinking(prompt: &mut Prompt) {
+    if prompt.ends_with_special("</think>") {
+        return;
+    }
+    if !prompt.thinking_open() {
+        prompt.push_special("<think>");
+    }
+    prompt.push_special("</think>");
+}
+
+/// A request's value for the template engine; `count` grows by the values and by the kilobytes of text.
+fn to_value(json: &Json, count: &mut u64) -> Value {
+    *count += 1;
+    match json {
+        Json::Null => Value::from(()),
+        Json::Bool(b) => Value::from(*b),
+        Json::Number(n) => match (n.as_i64(), n.as_u64()) {
+            (Some(i), _) => Value::from(i),
+            (None, Some(u)) => Value::from(u),
+            (None, None) => Value::from(n.as_f64()),
+        },
+        Json::String(s) => match marked_integer(s) {
+            Some(digits) => match digits.parse::<i128>() {
+                Ok(i) => Value::from(i),
+                Err(_) => Value::from_object(BigInt(digits.into())),
+            },
+            None => {
+                *count += s.len() as u64 / 1024;
+                Value::from(s.as_str())
+            }
+        },
+        Json::Array(items) => Value::from(items.iter().map(|item| to_value(item, count)).collect::<Vec<_>>()),
+        Json::Object(map) => {
+            Value::from_pairs(map.iter().map(|(key, value)| (key.clone(), to_value(value, count))))
+        }
+    }
+}
+
+/// `tojson(ensure_ascii=True, indent=None, separators=None, sort_keys=False)`: Python's `json.dumps`, without the HTML
+/// escaping that the template engine's own filter does.
+fn to_json(
+    _state: &State<'_, '_>,
+    value: &Value,
+    ensure_ascii: Option<Value>,
+    options: Kwargs,
+) -> Result<Value, Error> {
+    let ensure_ascii: Option<Value> = match ensure_ascii {
+        Some(given) => Some(given),
+        None => options.get("ensure_ascii")?,
+    };
+    let indent: Option<Value> = options.get("indent")?;
+    let separators: Option<Value> = options.get("separators")?;
+    let sort_keys: Option<Value> = options.get("sort_keys")?;
+    options.assert_all_used()?;
+    let wrong = |message: &'static str| Error::new(ErrorKind::InvalidOperation, message);
+    let indent = match indent.filter(|v| !v.is_none()) {
+        None => None,
+        Some(text) if text.as_str().is_some() => text.as_str().map(str::to_owned),
+        Some(width) => {
+            let width =
+                i64::try_from(width).map_err(|_| wrong("tojson: indent is no number and no string"))?;
+            Some(" ".repeat(usize::try_from(width.clamp(0, 64)).unwrap_or_default()))
+        }
+    };
+    let (item_separator, key_separator) = match separators.filter(|v| !v.is_none()) {
+        None => ((if indent.is_some() { "," } else { ", " }).to_owned(), ": ".to_owned()),
+        Some(pair) => {
+            let pair: Vec<Value> = pair.try_iter()?.collect();
+            match pair.as_slice() {
+                [item, key] => match (item.as_str(), key.as_str()) {
+                    (Some(item), Some(key)) => (item.to_owned(), key.to_owned()),
+                    _ => return Err(wrong("tojson: separators must be two strings")),
+                },
+                _ => return Err(wrong("tojson: separators must be two strings")),
+            }
+        }
+    };
+    let dumps = Dumps {
+        ensure_ascii: ensure_ascii.is_none_or(|v| v.is_true()),
+        sort_keys: sort_keys.is_some_and(|v| v.is_true()),
+        indent,
+        item_separator,
+        key_separator,
+        verbatim: None,
+    };
+    dumps.write(value).map(Value::from)
+}
