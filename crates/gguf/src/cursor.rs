@@ -71,7 +71,7 @@ impl<'a> Cursor<'a> {
     pub(crate) fn string(&mut self, limit: u64) -> Result<&'a str, Fault> {
         let len = self.u64()?;
         if len > limit {
-            return Err(Fault::Limit { what: "bytes in a string", count: len, limit });
+            return Err(Fault::Limit { what: "string byte", count: len, limit });
         }
         let start = self.at();
         let bytes = self.take(len)?;

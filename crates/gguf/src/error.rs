@@ -1,51 +1,11 @@
-//! What can be wrong, in sentences. A name that comes from a file is shown as [`Quoted`].
+//! What can be wrong, in sentences. The parts they are made of are in `phrase.rs`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::ggml_type::GgmlType;
 use crate::limits;
-
-/// A name from a file, safe to print: escaped unless it is plain, cut at 80 characters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Quoted(Box<str>);
-
-impl Quoted {
-    /// Keeps `name`, or its beginning.
-    pub fn new(name: &str) -> Self {
-        match name.char_indices().nth(80) {
-            Some((at, _)) => Self(format!("{}...", &name[..at]).into()),
-            None => Self(name.into()),
-        }
-    }
-}
-
-impl fmt::Display for Quoted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let plain = !self.0.is_empty() && self.0.chars().all(|c| c.is_ascii_graphic() && c != '"');
-        if plain { f.write_str(&self.0) } else { write!(f, "{:?}", self.0) }
-    }
-}
-
-/// Sizes printed as `4 x 0 x 1`, fastest axis first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Dims([u64; 4]);
-
-impl From<[u64; 4]> for Dims {
-    fn from(dims: [u64; 4]) -> Self {
-        Self(dims)
-    }
-}
-
-impl fmt::Display for Dims {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let n = self.0.iter().rposition(|&d| d != 1).map_or(1, |last| last + 1);
-        for (i, d) in self.0[..n].iter().enumerate() {
-            write!(f, "{}{d}", if i == 0 { "" } else { " x " })?;
-        }
-        Ok(())
-    }
-}
+use crate::phrase::{Are, At, Count, Dims, MissingTensors, Names, Quoted};
 
 /// What a [`HeaderError`] is about: the subject of its sentence.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,7 +42,7 @@ impl fmt::Display for Place {
 pub enum Fault {
     #[error("is empty")]
     Empty,
-    #[error("is not a GGUF file: it begins with {0:?}, not with \"GGUF\"")]
+    #[error("is not a GGUF file: it begins with \"{0}\", not with \"GGUF\"")]
     Magic(Box<str>),
     #[error("is a big-endian GGUF file; only little-endian files can be read")]
     BigEndian,
@@ -90,9 +50,9 @@ pub enum Fault {
     Version(u32),
     #[error("is cut off: {need} bytes are needed at byte {at}, and the file ends at byte {end}")]
     CutOff { at: u64, need: u64, end: u64 },
-    #[error("has {count} {what}, more than the limit of {limit}")]
+    #[error("has {}, more than the limit of {limit}", Count(*count, what))]
     Limit { what: &'static str, count: u64, limit: u64 },
-    #[error("claims {count} {what}, which need at least {need} bytes, and only {left} are left in the file")]
+    #[error("claims {}, which need at least {}, and only {left} are left", Count(*count, what), Count(*need, "byte"))]
     Claims { what: &'static str, count: u64, need: u64, left: u64 },
     #[error("has no name")]
     Unnamed,
@@ -107,7 +67,7 @@ pub enum Fault {
     #[error("appears twice")]
     Twice,
     #[error("is {0}; an alignment is a power of two from {min} to {max}", min = limits::ALIGNMENT.start(), max = limits::ALIGNMENT.end())]
-    Alignment(Quoted),
+    Alignment(Box<str>),
     #[error("has {0} dimensions; 1 to {max} are allowed", max = limits::DIMS)]
     DimCount(u32),
     #[error("has a zero dimension ({0})")]
@@ -122,10 +82,8 @@ pub enum Fault {
     Misaligned { offset: u64, alignment: u64 },
     #[error("overlaps tensor {0}")]
     Overlap(Quoted),
-    #[error(
-        "ends at byte {end}, but the file ends at byte {file_len}: {missing} bytes are missing ({n_tensors} tensors are cut)"
-    )]
-    PastEnd { end: u64, file_len: u64, missing: u64, n_tensors: usize },
+    #[error("ends at byte {end}, but the file ends at byte {file_len}: {} missing ({} cut)", Are(*missing, "byte"), Are(*n_tensors, "tensor"))]
+    PastEnd { end: u64, file_len: u64, missing: u64, n_tensors: u64 },
     #[error("begins at offset {0}, beyond any file")]
     Offset(u64),
 }
@@ -149,8 +107,8 @@ pub enum ValueFault {
     Missing,
     #[error("is of type {found}, where {wanted} is wanted")]
     Type { found: &'static str, wanted: &'static str },
-    #[error("is {found}, where {wanted} is wanted")]
-    Range { found: Quoted, wanted: &'static str },
+    #[error("is {found}{}, where {wanted} is wanted", At(*at))]
+    Range { found: Quoted, at: Option<usize>, wanted: &'static str },
     #[error("is an empty array, where one value is wanted")]
     Empty,
     #[error(
@@ -167,22 +125,6 @@ pub struct MetadataError {
     pub key: Quoted,
     /// What is wrong.
     pub fault: ValueFault,
-}
-
-/// Names in an error: at most ten are printed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Names(pub(crate) Vec<String>);
-
-impl fmt::Display for Names {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, name) in self.0.iter().take(10).enumerate() {
-            write!(f, "{}{name}", if i == 0 { "" } else { ", " })?;
-        }
-        if self.0.len() > 10 {
-            write!(f, " and {} more", self.0.len() - 10)?;
-        }
-        Ok(())
-    }
 }
 
 /// Why a model cannot be opened or asked.
@@ -204,7 +146,7 @@ pub enum Error {
     ManyModels { path: PathBuf, names: Names },
     #[error("{}: {error}", path.display())]
     Metadata { path: PathBuf, error: MetadataError },
-    #[error("{}: is shard {} of {count} by its metadata, but its name does not end in -{}-of-{count:05}.gguf, so the other shards cannot be found", path.display(), no + 1, Five(no + 1))]
+    #[error("{}: is shard {no} of {count} by its metadata, but its name does not end in -{no:05}-of-{count:05}.gguf, so the other shards cannot be found", path.display())]
     ShardName { path: PathBuf, no: u64, count: u64 },
     #[error("{}: shard {no} of {count} is missing: there is no such file{}", path.display(), MissingTensors(*n_tensors))]
     ShardMissing { path: PathBuf, no: u64, count: u64, n_tensors: Option<u64> },
@@ -226,34 +168,17 @@ pub enum Error {
     EmbeddedShard { path: PathBuf, count: u64 },
     #[error("tensor {tensor} ({dims}) has no slice {index} along its third axis")]
     Slice { tensor: Quoted, dims: Dims, index: u64 },
-    #[error("shard {shard} has no bytes {offset} to {offset}+{len}")]
-    Extent { shard: u16, offset: u64, len: u64 },
+    #[error("tensor {tensor} ({dims}) has a fourth axis, so it cannot be cut along its third")]
+    FourAxes { tensor: Quoted, dims: Dims },
+    #[error("{}: there are no {len} bytes at byte {offset} of shard {}", path.display(), shard + 1)]
+    Extent { path: PathBuf, shard: usize, offset: u64, len: u64 },
 }
 
 impl Error {
     pub(crate) fn io(path: &Path, error: std::io::Error) -> Self {
         match error.kind() {
-            std::io::ErrorKind::NotFound => Self::NotFound(path.into()),
+            std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => Self::NotFound(path.into()),
             _ => Self::Io { path: path.into(), error },
-        }
-    }
-}
-
-struct Five(u64);
-
-impl fmt::Display for Five {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:05}", self.0)
-    }
-}
-
-struct MissingTensors(Option<u64>);
-
-impl fmt::Display for MissingTensors {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(n) => write!(f, " ({n} tensors are in the missing shards)"),
-            None => Ok(()),
         }
     }
 }
@@ -281,6 +206,6 @@ pub enum WriteError {
     Missing(Quoted),
     #[error("the file cannot be continued: an earlier write failed")]
     Failed,
-    #[error("writing failed at byte {at}: {error}")]
+    #[error("writing failed after byte {at}: {error}")]
     Io { at: u64, error: std::io::Error },
 }

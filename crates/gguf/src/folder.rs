@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Names};
+use crate::error::Error;
 use crate::model::Part;
+use crate::phrase::Names;
 use crate::shards::SplitName;
 
 /// A file of the folder's one model: the whole file, or the first shard that is there.

@@ -1,13 +1,14 @@
 //! The header of one file: pure, from bytes to a checked table.
 
 use crate::cursor::Cursor;
-use crate::error::{Fault, HeaderError, Place, Quoted};
+use crate::error::{Fault, HeaderError, Place};
 use crate::ggml_type::GgmlType;
 use crate::index::Index;
 use crate::limits;
 use crate::metadata::Metadata;
+use crate::phrase::Quoted;
 use crate::tensor::{Extent, TensorInfo};
-use crate::value::{ARRAY_ID, Array, Value};
+use crate::value::{ARRAY_ID, Array, Scalar, Value};
 
 /// A parsed header. Every extent in it lies inside the file and overlaps no other.
 #[derive(Clone, Debug)]
@@ -40,7 +41,7 @@ impl Header {
                 if known as u64 == limits::HEADER_BYTES && file_len > known as u64 =>
             {
                 let fault = Fault::Limit {
-                    what: "bytes in its header",
+                    what: "header byte",
                     count: at.saturating_add(need),
                     limit: limits::HEADER_BYTES,
                 };
@@ -82,7 +83,7 @@ impl Header {
                 end: end(order[first]),
                 file_len,
                 missing: last - file_len,
-                n_tensors: order.len() - first,
+                n_tensors: (order.len() - first) as u64,
             };
             return Err(HeaderError { place: Place::Tensor(Quoted::new(&order[first].name)), fault });
         }
@@ -100,8 +101,8 @@ fn parse_parts(cursor: &mut Cursor<'_>) -> Result<Header, HeaderError> {
     let version = parse_version(cursor).map_err(file)?;
     // An entry of the table has at least a name length, a name byte, a dimension count, a dimension, a type and an
     // offset; a key at least its length, a byte, a type and a byte of value.
-    let n_tensors = cursor.count("tensors", limits::TENSORS, 8 + 1 + 4 + 8 + 4 + 8).map_err(file)?;
-    let n_keys = cursor.count("keys", limits::KEYS, 8 + 1 + 4 + 1).map_err(file)?;
+    let n_tensors = cursor.count("tensor", limits::TENSORS, 8 + 1 + 4 + 8 + 4 + 8).map_err(file)?;
+    let n_keys = cursor.count("key", limits::KEYS, 8 + 1 + 4 + 1).map_err(file)?;
     let mut pairs = Vec::with_capacity(n_keys);
     for number in 1..=n_keys as u64 {
         let key = parse_name(cursor, limits::KEY_BYTES)
@@ -172,7 +173,7 @@ fn parse_bool(byte: u8) -> Result<bool, Fault> {
 macro_rules! numbers {
     ($cursor:expr, $variant:ident, $ty:ty) => {{
         const EACH: usize = size_of::<$ty>();
-        let n = $cursor.count("elements", limits::ARRAY_LEN, EACH as u64)?;
+        let n = $cursor.count("element", limits::ARRAY_LEN, EACH as u64)?;
         let bytes = $cursor.take((n * EACH) as u64)?;
         let (items, _) = bytes.as_chunks::<EACH>();
         Array::$variant(items.iter().map(|&it| <$ty>::from_le_bytes(it)).collect())
@@ -189,11 +190,11 @@ fn parse_array(cursor: &mut Cursor<'_>) -> Result<Array, Fault> {
         5 => numbers!(cursor, I32, i32),
         6 => numbers!(cursor, F32, f32),
         7 => {
-            let n = cursor.count("elements", limits::ARRAY_LEN, 1)?;
+            let n = cursor.count("element", limits::ARRAY_LEN, 1)?;
             Array::Bool(cursor.take(n as u64)?.iter().map(|&it| parse_bool(it)).collect::<Result<_, _>>()?)
         }
         8 => {
-            let n = cursor.count("elements", limits::ARRAY_LEN, 8)?;
+            let n = cursor.count("element", limits::ARRAY_LEN, 8)?;
             let mut items = Vec::with_capacity(n);
             for _ in 0..n {
                 items.push(Box::from(cursor.string(limits::STRING_BYTES)?));
@@ -235,8 +236,11 @@ pub(crate) fn alignment(metadata: &Metadata) -> Result<u64, HeaderError> {
     match found {
         Some(it) if it.is_power_of_two() && limits::ALIGNMENT.contains(&it) => Ok(it),
         _ => {
-            let shown = value.scalar().map_or_else(|| value.type_name().into(), |it| it.to_string());
-            let fault = Fault::Alignment(Quoted::new(&shown));
+            let shown = match value.scalar() {
+                Some(Scalar::Int(it)) => it.to_string(),
+                _ => format!("of type {}", value.type_name()),
+            };
+            let fault = Fault::Alignment(shown.into());
             Err(HeaderError { place: Place::Key(Quoted::new(KEY)), fault })
         }
     }

@@ -1,10 +1,11 @@
 //! What a file to be written will hold: metadata and tensor table.
 
-use crate::error::{Dims, Fault, HeaderError, Place, Quoted, WriteError};
+use crate::error::{Fault, HeaderError, Place, WriteError};
 use crate::ggml_type::GgmlType;
 use crate::header::{self, Header};
 use crate::limits;
 use crate::metadata::Metadata;
+use crate::phrase::{Dims, Quoted};
 use crate::value::{ARRAY_ID, Array, Value};
 use crate::writer::Writer;
 use crate::{Model, TensorInfo};

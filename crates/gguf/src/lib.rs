@@ -27,19 +27,19 @@ pub mod limits;
 mod map;
 mod metadata;
 mod model;
+mod phrase;
 mod shards;
 mod tensor;
 mod value;
 mod writer;
 
-pub use error::{
-    Dims, Error, Fault, HeaderError, MetadataError, Names, Place, Quoted, ValueFault, WriteError,
-};
+pub use error::{Error, Fault, HeaderError, MetadataError, Place, ValueFault, WriteError};
 pub use ggml_type::GgmlType;
 pub use header::Header;
 pub use layout::Layout;
 pub use metadata::Metadata;
 pub use model::{Model, Shard};
+pub use phrase::{Dims, Names, Quoted};
 pub use tensor::{Extent, TensorInfo};
 pub use value::{Array, Value};
 pub use writer::Writer;

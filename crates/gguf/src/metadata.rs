@@ -4,8 +4,9 @@
 //! scalar; integers in any width that holds the value; bool as an integer 0 or 1 and the reverse; a float as f32, f64
 //! or an integer that f32 holds exactly, never NaN or infinite. Everything else is an error that names the key.
 
-use crate::error::{MetadataError, Quoted, ValueFault};
+use crate::error::{MetadataError, ValueFault};
 use crate::index::Index;
+use crate::phrase::Quoted;
 use crate::value::{Array, Scalar, Value};
 
 /// The key-value pairs of a file, in its order; no key occurs twice.
@@ -132,19 +133,20 @@ impl Metadata {
             Value::Array(array) => uniform(array).map_err(|fault| wrong(key, fault))?,
             other => other.scalar().expect("only an array is no scalar"),
         };
-        to(scalar).map(Some).map_err(|miss| wrong(key, miss.fault(value, scalar)))
+        to(scalar).map(Some).map_err(|miss| wrong(key, miss.fault(value, scalar, None)))
     }
 
     fn many<'a, T>(&'a self, key: &str, to: Convert<'a, T>) -> Result<Option<Vec<T>>, MetadataError> {
         let Some(value) = self.get(key) else { return Ok(None) };
-        let convert = |scalar| to(scalar).map_err(|miss| wrong(key, miss.fault(value, scalar)));
         match value {
-            Value::Array(array) => (0..array.len())
-                .filter_map(|i| array.scalar(i))
-                .map(convert)
-                .collect::<Result<_, _>>()
-                .map(Some),
-            other => convert(other.scalar().expect("only an array is no scalar")).map(|it| Some(vec![it])),
+            Value::Array(array) => {
+                let mut out = Vec::with_capacity(array.len());
+                for (at, scalar) in (0..array.len()).filter_map(|i| Some((i, array.scalar(i)?))) {
+                    out.push(to(scalar).map_err(|miss| wrong(key, miss.fault(value, scalar, Some(at))))?);
+                }
+                Ok(Some(out))
+            }
+            _ => self.one(key, to).map(|it| it.map(|it| vec![it])),
         }
     }
 }
@@ -175,10 +177,10 @@ enum Miss {
 }
 
 impl Miss {
-    fn fault(self, value: &Value, scalar: Scalar<'_>) -> ValueFault {
+    fn fault(self, value: &Value, scalar: Scalar<'_>, at: Option<usize>) -> ValueFault {
         match self {
             Self::Type(wanted) => ValueFault::Type { found: value.type_name(), wanted },
-            Self::Range(wanted) => ValueFault::Range { found: Quoted::new(&scalar.to_string()), wanted },
+            Self::Range(wanted) => ValueFault::Range { found: Quoted::new(&scalar.to_string()), at, wanted },
         }
     }
 }

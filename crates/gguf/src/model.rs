@@ -3,11 +3,12 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, MetadataError, Quoted, ValueFault};
+use crate::error::{Error, MetadataError, ValueFault};
 use crate::header::Header;
 use crate::index::Index;
 use crate::map::Bytes;
 use crate::metadata::Metadata;
+use crate::phrase::Quoted;
 use crate::tensor::{Extent, TensorInfo};
 use crate::value::Value;
 use crate::{folder, shards};
@@ -238,7 +239,11 @@ impl Model {
             let end = usize::try_from(offset.checked_add(len)?).ok()?;
             shard.bytes.as_slice().get(start..end)
         });
-        bytes.ok_or(Error::Extent { shard, offset, len })
+        bytes.ok_or_else(|| {
+            let shard = usize::from(shard);
+            let path = self.shards.get(shard).or(self.shards.first()).map(|it| it.path.clone());
+            Error::Extent { path: path.unwrap_or_default(), shard, offset, len }
+        })
     }
 
     /// The files, in order.

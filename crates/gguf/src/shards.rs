@@ -5,9 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Quoted};
+use crate::error::Error;
 use crate::limits;
 use crate::model::Part;
+use crate::phrase::Quoted;
 
 const NO: &str = "split.no";
 const COUNT: &str = "split.count";
@@ -90,6 +91,9 @@ pub(crate) fn complete(part: Part) -> Result<Vec<Part>, Error> {
     };
     if let Some(found) = declared.filter(|&found| found != name.count) {
         return Err(Error::ShardCount { path: path.clone(), found, named: name.count });
+    }
+    if name.count == 1 {
+        return Ok(vec![part]);
     }
     if name.count > limits::SHARDS {
         return Err(Error::ManyShards { path: path.clone(), count: name.count });

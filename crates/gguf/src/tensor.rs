@@ -1,7 +1,8 @@
 //! What the header says of a tensor, and where its bytes are.
 
-use crate::error::{Error, Quoted};
+use crate::error::Error;
 use crate::ggml_type::GgmlType;
+use crate::phrase::Quoted;
 
 /// A run of bytes in one shard: all that a disk reader needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,8 +52,12 @@ impl TensorInfo {
     /// # Errors
     /// `i` is beyond the axis, or the tensor has a fourth axis longer than 1.
     pub fn slice(&self, i: u64) -> Result<Extent, Error> {
-        if i >= self.dims[2] || self.dims[3] != 1 {
-            return Err(Error::Slice { tensor: Quoted::new(&self.name), dims: self.dims.into(), index: i });
+        let (tensor, dims) = (|| Quoted::new(&self.name), self.dims.into());
+        if self.dims[3] != 1 {
+            return Err(Error::FourAxes { tensor: tensor(), dims });
+        }
+        if i >= self.dims[2] {
+            return Err(Error::Slice { tensor: tensor(), dims, index: i });
         }
         let len = self.row_bytes() * self.dims[1];
         Ok(Extent { shard: self.extent.shard, offset: self.extent.offset + i * len, len })

@@ -148,7 +148,7 @@ impl std::fmt::Display for Scalar<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Int(it) => write!(f, "{it}"),
-            Self::Float(it) => write!(f, "{it}"),
+            Self::Float(it) => write!(f, "{it:?}"),
             Self::Text(it) => f.write_str(it),
         }
     }

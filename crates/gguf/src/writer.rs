@@ -2,7 +2,8 @@
 
 use std::io::Write;
 
-use crate::error::{Quoted, WriteError};
+use crate::error::WriteError;
+use crate::phrase::Quoted;
 use crate::tensor::TensorInfo;
 
 /// Takes the data of the tensors of a [`Layout`](crate::Layout), in its order, in pieces of any size, and pads between
@@ -105,6 +106,9 @@ impl<W: Write> Writer<W> {
 
     /// Completes the begun tensor, if any: checks its length and pads.
     fn end(&mut self) -> Result<(), WriteError> {
+        if self.failed {
+            return Err(WriteError::Failed);
+        }
         let (Some(got), Some(info)) = (self.begun, self.tensors.get(self.n_done)) else { return Ok(()) };
         if got < info.extent.len {
             return Err(WriteError::Short { tensor: Quoted::new(&info.name), wanted: info.extent.len, got });
