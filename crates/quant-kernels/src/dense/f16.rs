@@ -1,5 +1,7 @@
 //! IEEE half precision, as bits.
 
+use super::vector::Vector;
+
 /// The f32 of equal value. A signalling NaN becomes quiet, as the processor's instruction does it.
 #[inline(always)]
 fn widen(h: u16) -> f32 {
@@ -49,4 +51,26 @@ pub(super) fn narrow_f16(x: &[f32], out: &mut [u16]) {
     for (out, &x) in out.iter_mut().zip(x) {
         *out = narrow(x);
     }
+}
+
+/// Eight at a time by the processor's instructions.
+#[inline(always)]
+pub(super) fn widen_f16_vector<V: Vector>(v: V, x: &[u16], out: &mut [f32]) {
+    let (x, x_rest) = x.as_chunks::<8>();
+    let (out, out_rest) = out.as_chunks_mut::<8>();
+    for (out, x) in out.iter_mut().zip(x) {
+        *out = v.widen(x);
+    }
+    widen_f16(x_rest, out_rest);
+}
+
+/// Eight at a time by the processor's instructions.
+#[inline(always)]
+pub(super) fn narrow_f16_vector<V: Vector>(v: V, x: &[f32], out: &mut [u16]) {
+    let (x, x_rest) = x.as_chunks::<8>();
+    let (out, out_rest) = out.as_chunks_mut::<8>();
+    for (out, x) in out.iter_mut().zip(x) {
+        *out = v.narrow(x);
+    }
+    narrow_f16(x_rest, out_rest);
 }

@@ -13,6 +13,7 @@ mod kda;
 mod norm;
 mod order;
 mod rows;
+mod vector;
 mod x86;
 
 use crate::isa::Cpu;

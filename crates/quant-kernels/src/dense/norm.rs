@@ -1,12 +1,12 @@
 //! Softmax, RMS norm and the clamped SwiGLU.
 
 use super::canon::exp;
-use super::order::{dot, sum};
+use super::order::{LANES, dot, dot_vector, sum};
+use super::vector::Vector;
 
 #[inline(always)]
 pub(super) fn softmax(x: &mut [f32]) {
-    // A NaN is never larger, so it does not become the maximum; it comes back through E(x - max) and the sum.
-    let max = x.iter().fold(f32::NEG_INFINITY, |max, &x| if x > max { x } else { max });
+    let max = largest(x);
     for v in x.iter_mut() {
         let e = exp(*v - max);
         *v = if *v == f32::NEG_INFINITY { 0.0 } else { e };
@@ -17,9 +17,37 @@ pub(super) fn softmax(x: &mut [f32]) {
     }
 }
 
+/// The largest value; -inf for none. In 32 lanes, since the order does not change it: +0 and -0 differ by nothing that
+/// E(x - max) sees. A NaN is never larger, so it does not become the maximum; it comes back through E and the sum.
+#[inline(always)]
+fn largest(x: &[f32]) -> f32 {
+    let mut lanes = [f32::NEG_INFINITY; LANES];
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, &x) in lanes.iter_mut().zip(chunk) {
+            *lane = if x > *lane { x } else { *lane };
+        }
+    }
+    let mut max = f32::NEG_INFINITY;
+    for &x in lanes.iter().chain(rest) {
+        max = if x > max { x } else { max };
+    }
+    max
+}
+
 #[inline(always)]
 pub(super) fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
-    let mean = dot(x, x) / x.len() as f32;
+    norm_by(dot(x, x), x, weight, eps, out);
+}
+
+#[inline(always)]
+pub(super) fn rms_norm_vector<V: Vector>(v: V, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    norm_by(dot_vector(v, x, x), x, weight, eps, out);
+}
+
+#[inline(always)]
+fn norm_by(squares: f32, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    let mean = squares / x.len() as f32;
     let factor = 1.0 / (mean + eps).sqrt();
     for ((out, &x), &weight) in out.iter_mut().zip(x).zip(weight) {
         *out = (x * factor) * weight;
