@@ -1,0 +1,168 @@
+//! Refusals: an HTTP status and the JSON body that OpenAI clients read.
+
+use axum::Json;
+use axum::http::header::{self, HeaderName, HeaderValue};
+use axum::http::{Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use serde_json::{Map, Value, json};
+
+/// What a client gets instead of an answer. The message is a sentence that names the field.
+#[derive(Debug)]
+pub(crate) struct ApiError {
+    pub status: StatusCode,
+    pub message: String,
+    pub kind: &'static str,
+    pub param: Option<String>,
+    pub code: Option<&'static str>,
+    /// More keys inside `error`.
+    extra: Map<String, Value>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+}
+
+impl ApiError {
+    fn new(status: StatusCode, kind: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            status,
+            message: message.into(),
+            kind,
+            param: None,
+            code: None,
+            extra: Map::new(),
+            headers: Vec::new(),
+        }
+    }
+
+    /// 400 about the field at `path`; the message is `path: text`.
+    pub fn field(path: &str, text: impl std::fmt::Display) -> Self {
+        let message = if path.is_empty() { text.to_string() } else { format!("{path}: {text}") };
+        let mut error = Self::invalid(message);
+        error.param = (!path.is_empty()).then(|| path.to_owned());
+        error
+    }
+
+    /// 400 about the field at `path` for something that other servers may do.
+    pub fn unsupported(path: &str, text: impl std::fmt::Display) -> Self {
+        Self { code: Some("unsupported_parameter"), ..Self::field(path, text) }
+    }
+
+    /// 400 about the request as a whole.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request_error", message)
+    }
+
+    /// 400: the prompt leaves no room. The wording and both extra keys are what clients search for.
+    pub fn context_exceeded(param: &str, prompt: usize, context: usize) -> Self {
+        let mut error = Self::invalid(format!(
+            "This model's maximum context length is {context} tokens. However, your {param} resulted in {prompt} \
+             tokens{}.",
+            if prompt == context { ", which leaves no room for an answer" } else { "" },
+        ));
+        error.param = Some(param.to_owned());
+        error.code = Some("context_length_exceeded");
+        error.extra.insert("n_prompt_tokens".to_owned(), json!(prompt));
+        error.extra.insert("n_ctx".to_owned(), json!(context));
+        error
+    }
+
+    /// 403: the request came through a name or a page that has no business here.
+    pub fn forbidden(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "permission_error", message)
+    }
+
+    /// 404.
+    pub fn not_found(message: impl Into<String>) -> Self {
+        Self { code: Some("not_found"), ..Self::new(StatusCode::NOT_FOUND, "not_found_error", message) }
+    }
+
+    /// 405; axum adds the `Allow` header.
+    pub fn method_not_allowed(method: &Method, path: &str) -> Self {
+        let message = format!("{path} does not answer to {method}.");
+        Self {
+            code: Some("method_not_allowed"),
+            ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "invalid_request_error", message)
+        }
+    }
+
+    /// 408: the body stopped coming.
+    pub fn body_timeout(seconds: u64) -> Self {
+        let message = format!("No more of the request body came for {seconds} seconds.");
+        Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message).closing()
+    }
+
+    /// 413.
+    pub fn too_large(limit: usize) -> Self {
+        let message = format!("The request body is larger than {limit} bytes, the most this server takes.");
+        Self {
+            code: Some("request_too_large"),
+            ..Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
+        }
+        .closing()
+    }
+
+    /// 415.
+    pub fn not_json(found: Option<&str>) -> Self {
+        let found = match found {
+            Some(name) => format!("it is {name:?}"),
+            None => "there is none".to_owned(),
+        };
+        let message = format!("Content-Type must be application/json, and {found}.");
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid_request_error", message)
+    }
+
+    /// 429: as many requests wait as may wait.
+    pub fn queue_full(waiting: usize) -> Self {
+        let message = format!("{waiting} requests are already waiting; try again shortly.");
+        let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
+        error.code = Some("queue_full");
+        error.headers.push((header::RETRY_AFTER, HeaderValue::from_static("5")));
+        error
+    }
+
+    /// 503: no new work is taken.
+    pub fn shutting_down() -> Self {
+        let message = "The server is shutting down.";
+        let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message);
+        error.headers.push((header::RETRY_AFTER, HeaderValue::from_static("5")));
+        error.closing()
+    }
+
+    /// 500: ours or the engine's fault, never the request's.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+    }
+
+    /// The connection ends after this reply.
+    fn closing(mut self) -> Self {
+        self.headers.push((header::CONNECTION, HeaderValue::from_static("close")));
+        self
+    }
+
+    /// The reply's body.
+    pub fn body(&self) -> Value {
+        let mut error = Map::new();
+        error.insert("message".to_owned(), json!(self.message));
+        error.insert("type".to_owned(), json!(self.kind));
+        error.insert("param".to_owned(), json!(self.param));
+        error.insert("code".to_owned(), json!(self.code));
+        error.extend(self.extra.clone());
+        json!({ "error": error })
+    }
+
+    /// The body of an error event inside a stream that already has a 200: here `code` is the status it would have had.
+    pub fn event(&self) -> Value {
+        json!({ "error": { "message": self.message, "type": self.kind, "code": self.status.as_u16() } })
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        if self.status.is_server_error() {
+            tracing::warn!(status = self.status.as_u16(), "{}", self.message);
+        } else {
+            tracing::debug!(status = self.status.as_u16(), "{}", self.message);
+        }
+        let mut response = (self.status, Json(self.body())).into_response();
+        response.headers_mut().extend(self.headers);
+        response
+    }
+}

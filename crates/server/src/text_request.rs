@@ -1,0 +1,153 @@
+//! The body of `POST /v1/completions`.
+
+use serde_json::Value;
+
+use crate::engine::SamplerParams;
+use crate::error::ApiError;
+use crate::field::Field;
+use crate::settings::Settings;
+
+/// A checked completion request.
+#[derive(Debug)]
+pub(crate) struct TextCall {
+    pub settings: Settings,
+    pub prompt: TextPrompt,
+}
+
+/// What to continue.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum TextPrompt {
+    Text {
+        text: String,
+        /// Whether the names of special tokens in the text stand for those tokens.
+        special: bool,
+    },
+    /// Ids below the vocabulary's size.
+    Ids(Vec<u32>),
+}
+
+impl TextCall {
+    /// Checks every field that is known and ignores the others.
+    pub fn read(body: &Value, vocab: usize, defaults: &SamplerParams, seed: u64) -> Result<Self, ApiError> {
+        let body = Field::root(body)?;
+        body.get("model").string()?;
+        let settings = Settings::read(&body, vocab, defaults, seed)?;
+        let echo = body.get("echo");
+        if echo.bool()? == Some(true) {
+            return Err(ApiError::unsupported(&echo.path, "repeating the prompt is not supported"));
+        }
+        let suffix = body.get("suffix");
+        if suffix.string()?.is_some_and(|s| !s.is_empty()) {
+            return Err(ApiError::unsupported(&suffix.path, "filling a gap is not supported"));
+        }
+        let logprobs = body.get("logprobs");
+        // Here it is a count, but clients also send the chat endpoint's flag.
+        if logprobs.is_given() && logprobs.value() != Some(&Value::Bool(false)) {
+            logprobs.integer(0..=20)?;
+            return Err(ApiError::unsupported(&logprobs.path, "log probabilities are not supported"));
+        }
+        let special = body.get("parse_special").bool()?.unwrap_or(true);
+        let prompt = prompt(&body.get("prompt"), vocab, special)?;
+        Ok(Self { settings, prompt })
+    }
+}
+
+fn prompt(field: &Field<'_>, vocab: usize, special: bool) -> Result<TextPrompt, ApiError> {
+    const WHAT: &str = "a string or an array of token ids";
+    let text = |text: &str| TextPrompt::Text { text: text.to_owned(), special };
+    match field.required(WHAT)? {
+        Value::String(prompt) => Ok(text(prompt)),
+        Value::Array(_) => {
+            let items = field.array()?.unwrap_or_default();
+            match items.as_slice() {
+                [] => Err(ApiError::field(&field.path, "must not be empty")),
+                // An array of one prompt is that prompt.
+                [only] if only.value().is_some_and(|v| v.is_string() || v.is_array()) => {
+                    prompt_of_one(only, vocab, text)
+                }
+                [first, ..] if first.value().is_some_and(|v| v.is_string() || v.is_array()) => {
+                    Err(ApiError::unsupported(&field.path, "only one prompt a request is supported"))
+                }
+                items => ids(items, vocab),
+            }
+        }
+        _ => Err(field.expected(WHAT)),
+    }
+}
+
+fn prompt_of_one(
+    only: &Field<'_>,
+    vocab: usize,
+    text: impl Fn(&str) -> TextPrompt,
+) -> Result<TextPrompt, ApiError> {
+    match only.value() {
+        Some(Value::String(prompt)) => Ok(text(prompt)),
+        _ => {
+            let items = only.array()?.unwrap_or_default();
+            if items.is_empty() {
+                return Err(ApiError::field(&only.path, "must not be empty"));
+            }
+            ids(&items, vocab)
+        }
+    }
+}
+
+fn ids(items: &[Field<'_>], vocab: usize) -> Result<TextPrompt, ApiError> {
+    let id = |item: &Field<'_>| {
+        let n = item.integer(i64::MIN..=i64::MAX)?.ok_or_else(|| item.expected("a token id"))?;
+        u32::try_from(n)
+            .ok()
+            .filter(|id| (*id as usize) < vocab)
+            .ok_or_else(|| ApiError::field(&item.path, format_args!("{n} is not a token id below {vocab}")))
+    };
+    items.iter().map(id).collect::<Result<_, _>>().map(TextPrompt::Ids)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::{SamplerParams, TextCall, TextPrompt};
+    use crate::error::ApiError;
+
+    fn read(body: Value) -> Result<TextPrompt, ApiError> {
+        TextCall::read(&body, 300, &SamplerParams::default(), 7).map(|call| call.prompt)
+    }
+
+    #[test]
+    fn four_forms_of_a_prompt() {
+        let text = |special| TextPrompt::Text { text: "hi".into(), special };
+        assert_eq!(read(json!({"prompt": "hi"})).unwrap(), text(true));
+        assert_eq!(read(json!({"prompt": "hi", "parse_special": false})).unwrap(), text(false));
+        assert_eq!(read(json!({"prompt": ["hi"]})).unwrap(), text(true));
+        assert_eq!(read(json!({"prompt": [1, 2.0, 299]})).unwrap(), TextPrompt::Ids(vec![1, 2, 299]));
+        assert_eq!(read(json!({"prompt": [[1, 2]]})).unwrap(), TextPrompt::Ids(vec![1, 2]));
+    }
+
+    #[test]
+    fn each_wrong_field_is_named() {
+        let cases = [
+            (json!({}), "prompt", "found nothing"),
+            (json!({"prompt": null}), "prompt", "found nothing"),
+            (json!({"prompt": 5}), "prompt", "found a number"),
+            (json!({"prompt": []}), "prompt", "must not be empty"),
+            (json!({"prompt": [[]]}), "prompt[0]", "must not be empty"),
+            (json!({"prompt": ["a", "b"]}), "prompt", "only one prompt"),
+            (json!({"prompt": [1, 300]}), "prompt[1]", "300 is not a token id below 300"),
+            (json!({"prompt": [1, -1]}), "prompt[1]", "-1 is not a token id"),
+            (json!({"prompt": [1, "a"]}), "prompt[1]", "expected a whole number, found a string"),
+            (json!({"prompt": [null]}), "prompt[0]", "expected a token id, found nothing"),
+            (json!({"prompt": "a", "echo": true}), "echo", "not supported"),
+            (json!({"prompt": "a", "suffix": "b"}), "suffix", "not supported"),
+            (json!({"prompt": "a", "logprobs": 5}), "logprobs", "not supported"),
+            (json!({"prompt": "a", "parse_special": "no"}), "parse_special", "found a string"),
+            (json!({"prompt": "a", "model": 5}), "model", "found a number"),
+        ];
+        for (body, path, text) in cases {
+            let error = read(body.clone()).expect_err(&body.to_string());
+            assert_eq!(error.param.as_deref(), Some(path), "{body}");
+            assert!(error.message.contains(text), "{body}: {}", error.message);
+        }
+        assert!(TextCall::read(&json!([]), 300, &SamplerParams::default(), 7).is_err());
+    }
+}
