@@ -17,6 +17,6 @@ pub use conversation::{ChatRequest, RequestError};
 pub use detokenizer::Detokenizer;
 pub use exact_json::parse_json;
 pub use prompt::Prompt;
-pub use splitter::{ChatEvent, Ending, FinishReason, Splitter, SplitterOptions, merge};
+pub use splitter::{ChatEvent, Ending, FinishReason, Reply, Splitter, SplitterOptions, ToolCall, merge};
 pub use template::{Template, TemplateError};
 pub use tokenizer::{ParseSpecial, Tokenizer, TokenizerError, VocabSource};
