@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::process::run_within;
 use crate::workspace::Workspace;
-use crate::{deny, tidy};
+use crate::{deny, fuzz, parity, tidy};
 
 #[derive(Args)]
 pub struct Arguments {
@@ -75,6 +75,18 @@ const STEPS: &[Step] = &[
         what: "rustdoc without warnings",
         limit: minutes(10),
         check: Check::Run("cargo", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")]),
+    },
+    Step {
+        name: "parity",
+        what: "golden data, every level",
+        limit: minutes(20),
+        check: Check::Call(parity::run_all),
+    },
+    Step {
+        name: "fuzz",
+        what: "each fuzz target for 30 s",
+        limit: minutes(10),
+        check: Check::Call(fuzz::run_briefly),
     },
 ];
 

@@ -9,9 +9,12 @@
 mod bench;
 mod ci;
 mod deny;
+mod fuzz;
 mod machine;
+mod parity;
 mod process;
 mod results;
+mod soak;
 mod source;
 mod tidy;
 mod workspace;
@@ -36,8 +39,12 @@ enum Command {
     Tidy,
     /// Run every check that a change must pass, each step timed
     Ci(ci::Arguments),
+    /// Compare maya with the golden data, level by level
+    Parity(parity::Arguments),
     /// Measure, and write a dated file under bench-results/
     Bench(bench::Arguments),
+    /// Run what is too long for every change, and write a dated file under bench-results/
+    Soak(soak::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -56,6 +63,8 @@ fn run(command: Command) -> Result<()> {
     match command {
         Command::Tidy => tidy::run(&workspace),
         Command::Ci(arguments) => ci::run(&workspace, &arguments),
+        Command::Parity(arguments) => parity::compare(&workspace, &arguments),
+        Command::Soak(arguments) => soak::run_named(&workspace, &arguments),
         Command::Bench(arguments) => bench::run_suite(&workspace, &arguments),
     }
 }

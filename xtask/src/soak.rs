@@ -1,0 +1,171 @@
+//! `cargo xtask soak`: runs too long for every change; each leaves a dated report under bench-results/.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use crate::process::{describe, output};
+use crate::workspace::Workspace;
+use crate::{fuzz, parity, results};
+
+#[derive(Args)]
+pub struct Arguments {
+    /// What to run
+    name: Name,
+    #[command(flatten)]
+    result: results::Arguments,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Name {
+    /// Each fuzz target for five minutes
+    Fuzz,
+    /// The demo model's answers to all evaluation rows, fast and exact, and the distance between the two
+    Eval,
+}
+
+/// Runs it and writes the report, also of a run that misses its bounds; that one is an error after it is written.
+pub fn run_named(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
+    let suite = match arguments.name {
+        Name::Fuzz => "soak-fuzz",
+        Name::Eval => "soak-eval",
+    };
+    let origin = results::Origin::new(workspace, suite, &arguments.result)?;
+    let begin = Instant::now();
+    let body = match arguments.name {
+        Name::Fuzz => json!({ "targets": fuzz::fuzz(workspace, Duration::from_secs(300))? }),
+        Name::Eval => eval(workspace)?,
+    };
+    let mut body = body;
+    body["seconds"] = json!(begin.elapsed().as_secs_f64().round());
+    let reached = body["reached"].as_object().cloned().unwrap_or_default();
+    println!("{}", origin.write(body)?.display());
+    let missed: Vec<&str> =
+        reached.iter().filter(|(_, v)| **v != json!(true)).map(|(k, _)| k.as_str()).collect();
+    if !missed.is_empty() {
+        bail!("bounds not reached: {}", missed.join(", "));
+    }
+    Ok(())
+}
+
+/// What the demo model must reach on the evaluation rows, and why that number.
+struct Bounds {
+    /// llama.cpp answers 291 of 306 right.
+    right: u64,
+    /// Rows on which the two precisions give the same text.
+    same_text: u64,
+    /// Nats, of `fast` from `exact`, teacher-forced.
+    kl: f64,
+    /// Seconds for all rows in `exact`, on two cores.
+    exact_seconds: f64,
+}
+
+const BOUNDS: Bounds = Bounds { right: 286, same_text: 300, kl: 0.005, exact_seconds: 1200.0 };
+
+/// Answers and distances, each as `maya eval` gives them, and whether they are within [`BOUNDS`].
+fn eval(workspace: &Workspace) -> Result<Value> {
+    let fixtures = parity::unpack(workspace)?;
+    let rows = fixtures.join("models/eval.jsonl");
+    let base = fixtures.join("models/maya-nano-f16.gguf");
+    for path in [&rows, &base] {
+        if !path.is_file() {
+            bail!(
+                "{} is not here: the evaluation rows and the F16 model are not part of the repository",
+                path.display()
+            );
+        }
+    }
+    let maya = workspace.release_maya()?;
+    let run = |flags: &[&str]| -> Result<Run> {
+        let mut command = workspace.command(&maya.to_string_lossy());
+        command.env_remove("MAYA_MODEL").arg("eval").arg(&rows).args(flags);
+        println!("{}", describe(&command));
+        let begin = Instant::now();
+        let text = output(&mut command)?;
+        Run::parse(&text, begin.elapsed().as_secs_f64())
+    };
+    let fast = run(&["--precision", "fast"])?;
+    let exact = run(&["--precision", "exact"])?;
+    let kl = run(&["--kl", "--precision", "fast"])?;
+    let mix = run(&["--kl", "--precision", "exact", "--base", &base.to_string_lossy()])?;
+    let differing = differing(&fast.rows, &exact.rows)?;
+    let same_text = fast.rows.len() as u64 - differing.len() as u64;
+    let reached = [
+        ("right", fast.sums["right"].as_u64().is_some_and(|n| n >= BOUNDS.right)),
+        ("same_text", same_text >= BOUNDS.same_text),
+        ("kl", kl.sums["kl_mean"].as_f64().is_some_and(|kl| kl < BOUNDS.kl)),
+        ("exact_seconds", exact.seconds < BOUNDS.exact_seconds),
+    ];
+    let reached: serde_json::Map<String, Value> =
+        reached.into_iter().map(|(k, v)| (k.to_owned(), json!(v))).collect();
+    Ok(json!({
+        "reached": reached,
+        "fast": fast.summary(),
+        "exact": exact.summary(),
+        "same_text": same_text,
+        "differing_rows": differing,
+        "kl_fast_from_exact": kl.summary(),
+        "kl_mix_from_f16": mix.summary(),
+    }))
+}
+
+/// What one `maya eval` printed.
+struct Run {
+    rows: Vec<Value>,
+    sums: Value,
+    seconds: f64,
+}
+
+impl Run {
+    /// JSON lines, the last of which holds the sums.
+    fn parse(text: &str, seconds: f64) -> Result<Self> {
+        let lines = text.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>();
+        let mut rows = lines.context("maya eval did not print JSON lines")?;
+        let sums = rows.pop().context("maya eval printed nothing")?;
+        if rows.is_empty() || sums["rows"].as_u64() != Some(rows.len() as u64) {
+            bail!("maya eval printed {} rows and counted {}", rows.len(), sums["rows"]);
+        }
+        Ok(Self { rows, sums, seconds })
+    }
+
+    fn summary(&self) -> Value {
+        let mut sums = self.sums.clone();
+        sums["seconds"] = json!((self.seconds * 10.0).round() / 10.0);
+        sums
+    }
+}
+
+/// Numbers of the rows whose answers differ.
+fn differing(a: &[Value], b: &[Value]) -> Result<Vec<Value>> {
+    if a.len() != b.len() {
+        bail!("one run has {} rows, the other {}", a.len(), b.len());
+    }
+    let differ = a.iter().zip(b).filter(|(a, b)| a["answer"] != b["answer"] || !a["answer"].is_string());
+    Ok(differ.map(|(a, _)| a["row"].clone()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_and_their_sum_must_agree() {
+        let run =
+            Run::parse("{\"row\":0,\"answer\":\"a\"}\n{\"rows\":1,\"right\":1}\n", 1.0).expect("complete");
+        assert_eq!(run.summary()["right"], 1);
+        assert!(Run::parse("{\"row\":0}\n{\"rows\":2}\n", 1.0).is_err());
+        assert!(Run::parse("", 1.0).is_err() && Run::parse("{\"rows\":0}\n", 1.0).is_err());
+    }
+
+    #[test]
+    fn a_missing_answer_is_a_difference() {
+        let rows =
+            |answers: &[Value]| answers.iter().map(|a| json!({ "row": 7, "answer": a })).collect::<Vec<_>>();
+        let (a, b) =
+            (rows(&[json!("x"), json!("y"), json!(null)]), rows(&[json!("x"), json!("z"), json!(null)]));
+        assert_eq!(differing(&a, &b).expect("same length").len(), 2);
+        assert!(differing(&a, &b[..1]).is_err());
+    }
+}
