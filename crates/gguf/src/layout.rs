@@ -90,6 +90,14 @@ impl Layout {
         self.encode().map(|encoded| encoded.file_len)
     }
 
+    /// The header alone, padded to where data begins.
+    ///
+    /// # Errors
+    /// As [`write_to`](Self::write_to).
+    pub fn header(&self) -> Result<Vec<u8>, WriteError> {
+        self.encode().map(|encoded| encoded.header)
+    }
+
     /// Writes the header and returns the writer that takes the data. `out` gets few and large writes, so that it needs
     /// no buffer of its own.
     ///

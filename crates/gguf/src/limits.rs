@@ -2,7 +2,7 @@
 //! keeps every single allocation of the parser below 64 MB whatever the file says.
 
 /// Bytes of a whole header; the real model's, with vocabulary and merges, has about 12 MB.
-pub const HEADER_BYTES: u64 = 256 << 20;
+pub const HEADER_BYTES: u64 = 128 << 20;
 /// Metadata keys; real files have about 75.
 pub const KEYS: u64 = 1 << 16;
 /// Bytes of a key (the format's own limit).

@@ -3,6 +3,7 @@
 //! A set is known by its names, `<prefix>-00002-of-00003.gguf` (from 1), and by the keys `split.no` (from 0),
 //! `split.count` and `split.tensors.count`, in any integer width. Where both speak they must agree.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use crate::error::Error;
@@ -157,10 +158,10 @@ fn check(parts: &[(u64, Part)], count: u64) -> Result<(), Error> {
 fn misnumbered(parts: &[(u64, Part)], part: &Part, named: u64, found: u64) -> Error {
     let path = part.path.clone();
     let original = parts.iter().find(|(no, _)| *no == found).map(|(_, part)| part);
+    let here: HashSet<&str> = part.header.tensors.iter().map(|info| &*info.name).collect();
     let shared = original.and_then(|original| {
-        let mut names = original.header.tensors.iter().map(|info| &info.name);
-        let tensor = names.find(|name| part.header.tensors.iter().any(|info| info.name == **name))?;
-        Some((original, Quoted::new(tensor)))
+        let tensor = original.header.tensors.iter().find(|info| here.contains(&*info.name))?;
+        Some((original, Quoted::new(&tensor.name)))
     });
     match shared {
         Some((original, tensor)) => {
