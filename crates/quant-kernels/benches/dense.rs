@@ -133,8 +133,12 @@ fn elementwise(c: &mut Criterion) {
             b.iter(|| cpu.rms_norm(black_box(&x), &x, 1e-5, &mut y));
         });
         group.bench_function(format!("{isa}/axpy"), |b| b.iter(|| cpu.axpy(black_box(1e-9), &x, &mut y)));
-        group.bench_function(format!("{isa}/narrow_f16"), |b| b.iter(|| cpu.narrow_f16(black_box(&x), &mut halves)));
-        group.bench_function(format!("{isa}/widen_f16"), |b| b.iter(|| cpu.widen_f16(black_box(&halves), &mut y)));
+        group.bench_function(format!("{isa}/narrow_f16"), |b| {
+            b.iter(|| cpu.narrow_f16(black_box(&x), &mut halves))
+        });
+        group.bench_function(format!("{isa}/widen_f16"), |b| {
+            b.iter(|| cpu.widen_f16(black_box(&halves), &mut y))
+        });
     }
     group.finish();
 }

@@ -17,8 +17,10 @@ mod rows;
 mod scalar;
 mod tree;
 mod wide;
+#[cfg(target_arch = "x86_64")]
+mod x86;
 
-pub use dense::canon;
+pub use dense::{canon, kda_chunk};
 pub use dequantize::dequantize;
 pub use isa::{Cpu, Isa};
 pub use matrix::{Matrix, ShapeError};

@@ -1,6 +1,6 @@
 //! Attention of many heads over one set of rows, and the indexer's scores.
 
-use super::norm::softmax;
+use super::norm::{softmax, softmax_vector};
 use super::order::dot;
 use super::rows::{RUN, axpy, dot_rows, dot_rows_vector, weighted_rows};
 use super::vector::{Vector, dots, fits, weigh};
@@ -46,7 +46,7 @@ pub(super) fn attend_vector<V: Vector>(
         for s in scores.iter_mut() {
             *s *= scale;
         }
-        softmax(scores);
+        softmax_vector(v, scores);
     }
     out.fill(0.0);
     let span = 2 * V::WIDTH;

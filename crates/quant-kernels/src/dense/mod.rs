@@ -10,6 +10,7 @@ mod attend;
 pub mod canon;
 mod f16;
 mod kda;
+pub mod kda_chunk;
 mod norm;
 mod order;
 mod rows;

@@ -1,19 +1,35 @@
 //! Softmax, RMS norm and the clamped SwiGLU.
 
 use super::canon::exp;
-use super::order::{LANES, dot, dot_vector, sum};
+use super::order::{LANES, dot, dot_vector, sum, sum_vector};
 use super::vector::Vector;
 
 #[inline(always)]
 pub(super) fn softmax(x: &mut [f32]) {
+    exponentials(x);
+    divide(x, sum(x));
+}
+
+#[inline(always)]
+pub(super) fn softmax_vector<V: Vector>(v: V, x: &mut [f32]) {
+    exponentials(x);
+    divide(x, sum_vector(v, x));
+}
+
+/// x = E(x - max x), and 0 for -inf.
+#[inline(always)]
+fn exponentials(x: &mut [f32]) {
     let max = largest(x);
     for v in x.iter_mut() {
         let e = exp(*v - max);
         *v = if *v == f32::NEG_INFINITY { 0.0 } else { e };
     }
-    let total = sum(x);
+}
+
+#[inline(always)]
+fn divide(x: &mut [f32], by: f32) {
     for v in x {
-        *v /= total;
+        *v /= by;
     }
 }
 

@@ -3,7 +3,7 @@
 //! LLVM vectorises element-wise bodies by itself. Where sums cross lanes, or where registers must be shared between
 //! several rows, the kernel is written with [`Vector`] here; x86.rs implements it.
 
-use super::order::{BLOCK, LANES, Partials, add};
+use super::order::{BLOCK, LANES};
 
 /// Vectors of `WIDTH` f32 values. A value of an implementing type exists only inside functions compiled for its
 /// instruction set.
@@ -56,7 +56,7 @@ pub(super) fn dots<V: Vector, const H: usize, const R: usize>(
     width: usize,
 ) -> [f32; 8] {
     const { assert!(H * R == 8) };
-    let mut partials = Partials::<8, LEVELS>::new();
+    let mut partials = Partials::new();
     let mut start = 0;
     while start < width {
         let end = width.min(start + BLOCK);
@@ -93,6 +93,54 @@ pub(super) fn dots<V: Vector, const H: usize, const R: usize>(
         start = end;
     }
     partials.finish()
+}
+
+/// The block partials of eight sums, added as `crate::tree::Tree` adds those of one.
+struct Partials {
+    levels: [[f32; 8]; LEVELS],
+    count: usize,
+}
+
+impl Partials {
+    #[inline(always)]
+    fn new() -> Self {
+        Self { levels: [[0.0; 8]; LEVELS], count: 0 }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, partial: [f32; 8]) {
+        let mut sum = partial;
+        let mut level = 0;
+        while self.count >> level & 1 == 1 {
+            sum = add(self.levels[level], sum);
+            level += 1;
+        }
+        self.levels[level] = sum;
+        self.count += 1;
+    }
+
+    #[inline(always)]
+    fn finish(&self) -> [f32; 8] {
+        if self.count.is_power_of_two() {
+            return self.levels[self.count.trailing_zeros() as usize];
+        }
+        // The unpaired runs, shortest first, each with the sum of what stands to its right; that begins as padding.
+        let mut right = [0.0; 8];
+        for level in 0..=self.count.checked_ilog2().unwrap_or(0) as usize {
+            let left = if self.count >> level & 1 == 1 { self.levels[level] } else { right };
+            let other = if self.count >> level & 1 == 1 { right } else { [0.0; 8] };
+            right = add(left, other);
+        }
+        right
+    }
+}
+
+#[inline(always)]
+fn add<const N: usize>(mut a: [f32; N], b: [f32; N]) -> [f32; N] {
+    for (a, b) in a.iter_mut().zip(b) {
+        *a += b;
+    }
+    a
 }
 
 /// The partial sums of as many whole blocks as give eight registers of lanes: two of 8-wide groups, four of 16-wide.
@@ -137,24 +185,25 @@ pub(super) fn block<V: Vector>(v: V, a: &[f32], b: &[f32]) -> f32 {
         }
         at += LANES;
     }
-    if whole < len {
-        let mut lanes = [0.0; LANES];
-        for (i, &sum) in sums.iter().enumerate().take(V::GROUPS) {
-            v.store(sum, &mut lanes[i * V::WIDTH..]);
-        }
-        for ((lane, &a), &b) in lanes.iter_mut().zip(&a[whole..]).zip(&b[whole..]) {
-            *lane = a.mul_add(b, *lane);
-        }
-        for (i, sum) in sums.iter_mut().enumerate().take(V::GROUPS) {
-            *sum = v.load(&lanes[i * V::WIDTH..]);
-        }
+    let mut lanes = [0.0; LANES];
+    for (i, &sum) in sums.iter().enumerate().take(V::GROUPS) {
+        v.store(sum, &mut lanes[i * V::WIDTH..]);
     }
-    let sums = v.sums(sums);
-    let mut groups = [[0.0]; 4];
-    for (group, sum) in groups.iter_mut().zip(&sums[..V::GROUPS]) {
-        *group = [*sum];
+    for ((lane, &a), &b) in lanes.iter_mut().zip(&a[whole..]).zip(&b[whole..]) {
+        *lane = a.mul_add(b, *lane);
     }
-    let [sum] = join_groups::<V, 1>(&groups);
+    tree(v, &lanes)
+}
+
+/// The sum of 32 lanes.
+#[inline(always)]
+pub(super) fn tree<V: Vector>(v: V, lanes: &[f32; LANES]) -> f32 {
+    let mut registers = [v.splat(0.0); 8];
+    for (i, register) in registers.iter_mut().enumerate().take(V::GROUPS) {
+        *register = v.load(&lanes[i * V::WIDTH..]);
+    }
+    let sums = v.sums(registers);
+    let [sum] = join_groups::<V, 1>(&[[sums[0]], [sums[1]], [sums[2]], [sums[3]]]);
     sum
 }
 

@@ -262,7 +262,7 @@ instances! {
     fn weighted_rows(p: &[f32], rows: &[f32], out: &mut [f32]) = rows::weighted_rows, rows::weighted_rows_vector;
     fn add(x: &[f32], y: &mut [f32]) = rows::add;
     fn scale_add(w: f32, x: &[f32], y: &mut [f32]) = rows::scale_add;
-    fn softmax(x: &mut [f32]) = norm::softmax;
+    fn softmax(x: &mut [f32]) = norm::softmax, norm::softmax_vector;
     fn swiglu(gate: &mut [f32], up: &[f32], limit: f32) = norm::swiglu;
     fn rms_norm(x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) = norm::rms_norm, norm::rms_norm_vector;
     fn widen_f16(x: &[u16], out: &mut [f32]) = f16::widen_f16, f16::widen_f16_vector;
