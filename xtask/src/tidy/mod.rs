@@ -92,10 +92,10 @@ pub fn run(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// All files that are text, except golden data and the lock file, which other programs wrote.
+/// All files that are text, except golden data and lock files, which other programs wrote.
 fn read(workspace: &Workspace, paths: &[String]) -> Result<Vec<Text>> {
     let mut texts = Vec::new();
-    for path in paths.iter().filter(|p| !p.starts_with("fixtures/data/") && *p != "Cargo.lock") {
+    for path in paths.iter().filter(|p| !p.starts_with("fixtures/data/") && !p.ends_with("Cargo.lock")) {
         let bytes = std::fs::read(workspace.root.join(path)).with_context(|| path.clone())?;
         match String::from_utf8(bytes) {
             Ok(text) if !text.contains('\0') => texts.push(Text { path: path.clone(), text }),
