@@ -1,0 +1,259 @@
+//! Products with the file's weights, split over threads by weight rows.
+//!
+//! All products of one fork write one buffer, a product's `[weight row][activation row]` results behind the previous
+//! one's, so that a part of the work is a range of weight rows and owns a contiguous, disjoint part of the buffer.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use quant_kernels::{Cpu, Matrix, Precision, Quant, Rows};
+
+/// Multiplications a part should have at least: 64 Ki weights are about 12 us of one core, several times the few
+/// microseconds that a fork costs.
+const PART: u64 = 1 << 16;
+/// Parts a thread when there is work for it, so that a thread that wakes late still finds some.
+const PARTS_PER_THREAD: u64 = 2;
+
+/// The arithmetic and how many threads share it. Its methods run inside the pool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Lanes {
+    pub(crate) cpu: Cpu,
+    pub(crate) precision: Precision,
+    pub(crate) threads: usize,
+}
+
+/// One product: every row of `x` with every row of `w`.
+#[derive(Clone, Copy)]
+pub(crate) struct Job<'a> {
+    pub(crate) w: Matrix<'a>,
+    pub(crate) x: &'a Rows,
+    pub(crate) precision: Precision,
+    /// Named in the error if a result is NaN or infinite.
+    pub(crate) what: &'static str,
+}
+
+impl Job<'_> {
+    fn cost(&self, rows: usize) -> u64 {
+        (rows * self.w.cols() * self.x.n()) as u64
+    }
+}
+
+impl Lanes {
+    /// How many parts work of `cost` multiplications is worth.
+    pub(crate) fn parts(&self, cost: u64) -> usize {
+        if self.threads == 1 {
+            return 1;
+        }
+        (cost / PART).clamp(1, PARTS_PER_THREAD * self.threads as u64) as usize
+    }
+
+    /// A product in the executor's precision.
+    pub(crate) fn job<'a>(&self, w: Matrix<'a>, x: &'a Rows, what: &'static str) -> Job<'a> {
+        Job { w, x, precision: self.precision, what }
+    }
+
+    /// Quantises `x` for weights of the formats `quants`, where the precision asks for it.
+    pub(crate) fn prepare(&self, x: &mut Rows, quants: &[Quant], what: &'static str, faults: &Faults) {
+        self.prepare_named(x, quants, what, faults, |row| row);
+    }
+
+    /// As [`prepare`](Self::prepare), for rows whose row in the batch is `name_row` of their own.
+    pub(crate) fn prepare_named(
+        &self,
+        x: &mut Rows,
+        quants: &[Quant],
+        what: &'static str,
+        faults: &Faults,
+        name_row: impl Fn(usize) -> usize,
+    ) {
+        if self.precision == Precision::Exact {
+            return;
+        }
+        let mut bad = Vec::new();
+        for family in quants.iter().filter_map(|quant| quant.family()) {
+            x.prepare(self.cpu, family, &mut bad);
+        }
+        if !bad.is_empty() {
+            let stage = faults.stage();
+            bad.into_iter().for_each(|row| faults.note(stage, name_row(row), what));
+        }
+    }
+
+    /// Runs the jobs, which all have the same number n of activation rows, into `out`, `[sum of weight rows][n]`.
+    pub(crate) fn matmuls(&self, jobs: &[Job<'_>], out: &mut [f32], faults: &Faults) {
+        let stage = faults.stage();
+        let rows = jobs.iter().map(|job| job.w.rows()).sum();
+        let cost = jobs.iter().map(|job| job.cost(job.w.rows())).sum();
+        self.split(jobs, 0, rows, cost, self.parts(cost), out, &Sink { faults, stage });
+    }
+
+    fn split(
+        &self,
+        jobs: &[Job<'_>],
+        from: usize,
+        to: usize,
+        cost: u64,
+        parts: usize,
+        out: &mut [f32],
+        sink: &Sink<'_>,
+    ) {
+        if parts <= 1 || to - from < 2 {
+            return self.leaf(jobs, from, to, out, sink);
+        }
+        let left_parts = parts / 2;
+        let (mid, left_cost) = cut(jobs, from, to, cost * left_parts as u64 / parts as u64);
+        let (left, right) = out.split_at_mut((mid - from) * jobs[0].x.n());
+        rayon::join(
+            || self.split(jobs, from, mid, left_cost, left_parts, left, sink),
+            || self.split(jobs, mid, to, cost - left_cost, parts - left_parts, right, sink),
+        );
+    }
+
+    fn leaf(&self, jobs: &[Job<'_>], from: usize, to: usize, out: &mut [f32], sink: &Sink<'_>) {
+        let mut first = 0;
+        let mut rest = out;
+        for (i, job) in jobs.iter().enumerate() {
+            let rows = job.w.rows();
+            let (lo, hi) = (from.max(first) - first, to.min(first + rows).saturating_sub(first));
+            first += rows;
+            if lo >= hi {
+                continue;
+            }
+            let (mine, behind) = rest.split_at_mut((hi - lo) * job.x.n());
+            rest = behind;
+            self.product(job, lo..hi, mine);
+            if !all_finite(mine) {
+                sink.faults.note_columns(sink.stage + i as u32, mine, job.x.n(), job.what);
+            }
+        }
+    }
+
+    fn product(&self, job: &Job<'_>, rows: std::ops::Range<usize>, out: &mut [f32]) {
+        let w = job.w.rows_range(rows);
+        self.cpu
+            .matmul(job.precision, w, job.x, out)
+            .expect("shapes are checked when weights are claimed, and rows are prepared before a product");
+    }
+
+    /// One product on this thread, noting faults for activation rows numbered from `first_row`.
+    pub(crate) fn serial(
+        &self,
+        job: &Job<'_>,
+        out: &mut [f32],
+        faults: &Faults,
+        name_row: impl Fn(usize) -> usize,
+    ) {
+        self.product(job, 0..job.w.rows(), out);
+        if !all_finite(out) {
+            let (stage, n) = (faults.stage(), job.x.n());
+            (0..n)
+                .filter(|t| column_is_bad(out, n, *t))
+                .for_each(|t| faults.note(stage, name_row(t), job.what));
+        }
+    }
+}
+
+struct Sink<'a> {
+    faults: &'a Faults,
+    stage: u32,
+}
+
+/// A row to cut at so that about `target` of the cost lies before it, and the cost that does.
+fn cut(jobs: &[Job<'_>], from: usize, to: usize, target: u64) -> (usize, u64) {
+    /// Kernels take several weight rows at a time.
+    const ALIGN: usize = 8;
+    let (mut first, mut before, mut mid) = (0, 0, to - 1);
+    for job in jobs {
+        let rows = job.w.rows();
+        let (lo, hi) = (from.max(first), to.min(first + rows));
+        if lo < hi {
+            let cost = job.cost(hi - lo);
+            if before + cost >= target {
+                let wanted = ((target - before) / job.cost(1).max(1)) as usize;
+                let aligned = wanted / ALIGN * ALIGN;
+                mid = lo + if aligned == 0 { wanted } else { aligned };
+                before += job.cost(mid - lo);
+                break;
+            }
+            before += cost;
+        }
+        first += rows;
+    }
+    // Both sides get something, so that the recursion ends.
+    let clamped = mid.clamp(from + 1, to - 1);
+    if clamped == mid { (mid, before) } else { (clamped, span_cost(jobs, from, clamped)) }
+}
+
+fn span_cost(jobs: &[Job<'_>], from: usize, to: usize) -> u64 {
+    let mut first = 0;
+    let mut cost = 0;
+    for job in jobs {
+        let rows = job.w.rows();
+        cost += job.cost(to.min(first + rows).saturating_sub(from.max(first)));
+        first += rows;
+    }
+    cost
+}
+
+/// Whether no value is NaN or infinite. Integer compares: a float reduction would be one serial chain.
+pub(crate) fn all_finite(values: &[f32]) -> bool {
+    const EXPONENT: u32 = 0x7f80_0000;
+    !values.iter().fold(false, |bad, value| bad | (value.to_bits() & EXPONENT == EXPONENT))
+}
+
+fn column_is_bad(values: &[f32], n: usize, t: usize) -> bool {
+    values.iter().skip(t).step_by(n).any(|value| !value.is_finite())
+}
+
+/// Batch rows that met NaN or infinity, with the earliest stage at which each did.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
+    any: AtomicBool,
+    stages: AtomicU32,
+    notes: Mutex<Vec<Note>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Note {
+    stage: u32,
+    pub(crate) row: usize,
+    pub(crate) what: &'static str,
+}
+
+impl Faults {
+    /// A number above all earlier ones, with room for the jobs of one fork.
+    pub(crate) fn stage(&self) -> u32 {
+        self.stages.fetch_add(1 << 10, Ordering::Relaxed)
+    }
+
+    pub(crate) fn note(&self, stage: u32, row: usize, what: &'static str) {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(Note { stage, row, what });
+        self.any.store(true, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn note_columns(&self, stage: u32, values: &[f32], n: usize, what: &'static str) {
+        (0..n).filter(|t| column_is_bad(values, n, *t)).for_each(|t| self.note(stage, t, what));
+    }
+
+    /// Notes every row of `values`, `[rows][width]`, that is not finite.
+    pub(crate) fn check_rows(&self, values: &[f32], width: usize, what: &'static str) {
+        if !all_finite(values) {
+            let stage = self.stage();
+            let rows = values.chunks_exact(width).enumerate();
+            rows.filter(|(_, row)| !all_finite(row)).for_each(|(t, _)| self.note(stage, t, what));
+        }
+    }
+
+    /// Takes the notes, earliest first. Called between forks.
+    pub(crate) fn take(&self) -> Vec<Note> {
+        self.stages.store(0, Ordering::Relaxed);
+        if !self.any.swap(false, Ordering::Relaxed) {
+            return Vec::new();
+        }
+        let mut notes = std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner));
+        notes.sort_by_key(|note| (note.stage, note.row));
+        notes
+    }
+}

@@ -1,0 +1,105 @@
+//! The loop from a prompt to tokens.
+
+use std::ops::ControlFlow;
+
+use crate::error::ExecError;
+use crate::executor::{Executor, Input, SeqId, Step, Token, Want};
+use crate::sampler::SamplerParams;
+
+/// How to generate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerateOptions {
+    /// Tokens emitted at most.
+    pub max_tokens: usize,
+    /// How they are drawn.
+    pub sampler: SamplerParams,
+    /// Tokens that end the text and are not part of it.
+    pub stop_tokens: Vec<Token>,
+    /// Prompt tokens between two looks at the callback; 0 counts as 1.
+    pub chunk: usize,
+}
+
+/// What happens while generating.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GenerateEvent {
+    /// Prompt tokens fed so far. The prompt's last token is fed by the first step.
+    Prefill {
+        /// Fed.
+        done: usize,
+        /// Of these.
+        total: usize,
+    },
+    /// A token of the text.
+    Token(Token),
+}
+
+/// Why generating ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// This stop token was drawn.
+    Stop(Token),
+    /// `max_tokens` were emitted, or the context is full.
+    Length,
+    /// The callback broke off.
+    Cancelled,
+}
+
+/// Feeds `prompt` into `seq`, which may have tokens already, and decodes.
+///
+/// The stop token ends the text and is not emitted. `on` returning `Break` cancels within one chunk of the prompt or one
+/// step. Afterwards the sequence holds the prompt and the emitted tokens but the last one, which was drawn and not fed
+/// (after [`Finish::Stop`]: all emitted tokens).
+///
+/// # Errors
+/// Before anything is fed: an empty prompt, a prompt beyond the context, a token out of range, meaningless sampling
+/// parameters. Later: whatever the executor meets.
+pub fn generate(
+    exec: &mut dyn Executor,
+    seq: SeqId,
+    prompt: &[Token],
+    options: &GenerateOptions,
+    on: &mut dyn FnMut(GenerateEvent) -> ControlFlow<()>,
+) -> Result<Finish, ExecError> {
+    let (last, head) = prompt.split_last().ok_or(ExecError::EmptyPrompt)?;
+    let (ctx, vocab, before) = (exec.ctx(), exec.vocab(), exec.len(seq)?);
+    if before + prompt.len() > ctx {
+        return Err(ExecError::Context { wanted: before + prompt.len(), ctx });
+    }
+    if let Some(at) = prompt.iter().position(|token| *token as usize >= vocab) {
+        return Err(ExecError::TokenRange { token: prompt[at], at, vocab });
+    }
+    options.sampler.check(vocab)?;
+
+    let total = prompt.len();
+    let mut done = 0;
+    for chunk in head.chunks(options.chunk.max(1)) {
+        if on(GenerateEvent::Prefill { done, total }).is_break() {
+            return Ok(Finish::Cancelled);
+        }
+        exec.prefill(seq, chunk)?;
+        done += chunk.len();
+    }
+    if on(GenerateEvent::Prefill { done, total }).is_break() {
+        return Ok(Finish::Cancelled);
+    }
+    let mut input = Input::Token(*last);
+    for _ in 0..options.max_tokens {
+        if exec.len(seq)? == ctx {
+            return Ok(Finish::Length);
+        }
+        let ticket = exec.submit(&[Step { seq, input, want: Want::Sample(options.sampler.clone()) }])?;
+        let row = exec.poll(ticket)?.into_iter().next().ok_or(ExecError::NothingSampled(seq))?;
+        if let Some(error) = row.error {
+            return Err(error);
+        }
+        let token = row.token.ok_or(ExecError::NothingSampled(seq))?;
+        if options.stop_tokens.contains(&token) {
+            return Ok(Finish::Stop(token));
+        }
+        if on(GenerateEvent::Token(token)).is_break() {
+            return Ok(Finish::Cancelled);
+        }
+        input = Input::LastSampled;
+    }
+    Ok(Finish::Length)
+}

@@ -1,0 +1,65 @@
+//! What parity checks need to see of a CPU executor: intermediate values of a pass, single layers, recurrent states.
+
+use crate::cpu::{CpuExecutor, Observer};
+use crate::error::ExecError;
+use crate::executor::{SeqId, Token};
+
+/// As [`CpuExecutor::score_hidden`], with every layer's streams, routes and selections shown to `observer`.
+///
+/// # Errors
+/// As [`Executor::prefill`](crate::Executor::prefill).
+pub fn trace(
+    executor: &mut CpuExecutor,
+    seq: SeqId,
+    tokens: &[Token],
+    observer: &mut dyn Observer,
+    rows: &mut dyn FnMut(usize, &[f32], &[f32]),
+) -> Result<(), ExecError> {
+    executor.trace(seq, tokens, observer, rows)
+}
+
+/// As [`CpuExecutor::draft_logits`], with the NextN block's routes and selections shown to `observer` under the number of
+/// the block, which is the number of trunk layers.
+///
+/// # Errors
+/// As [`CpuExecutor::draft_logits`].
+pub fn trace_draft(
+    executor: &mut CpuExecutor,
+    seq: SeqId,
+    hidden: &[f32],
+    next: &[Token],
+    observer: &mut dyn Observer,
+    rows: &mut dyn FnMut(usize, &[f32], &[f32]),
+) -> Result<(), ExecError> {
+    executor.trace_draft(seq, hidden, next, observer, rows)
+}
+
+/// Runs trunk layer `layer` alone on the first positions of an empty sequence: `streams` and the result are `[n][streams *
+/// hidden]`. Layer 0 takes the embedding in every stream ([`embedding`]).
+///
+/// # Errors
+/// `layer` is beyond the trunk, the slice is no whole number of rows, or NaN or infinity was met.
+pub fn layer(executor: &mut CpuExecutor, layer: usize, streams: &[f32]) -> Result<Vec<f32>, ExecError> {
+    executor.layer_forward(layer, streams)
+}
+
+/// The streams before layer 0: `[tokens.len()][streams * hidden]`.
+///
+/// # Errors
+/// A token out of range.
+pub fn embedding(executor: &CpuExecutor, tokens: &[Token]) -> Result<Vec<f32>, ExecError> {
+    executor.embedding(tokens)
+}
+
+/// State of a KDA layer of a sequence: the last raw projections `[3 * heads * width][taps - 1]`, oldest first, and the
+/// matrix `[heads][key][value]`; `None` for a DSA layer or beyond the trunk.
+///
+/// # Errors
+/// Unknown sequence.
+pub fn kda_state(
+    executor: &CpuExecutor,
+    seq: SeqId,
+    layer: usize,
+) -> Result<Option<(&[f32], &[f32])>, ExecError> {
+    executor.kda_state(seq, layer)
+}

@@ -1,0 +1,421 @@
+//! From logits to a token.
+//!
+//! Order: logit bias, penalties, top-k, top-p, min-p, temperature, draw. Draws are counter-based: the number drawn depends
+//! on the seed and the token's position alone, so a seed reproduces whatever else the process did.
+
+use crate::choice::rank_of;
+use crate::error::ExecError;
+use crate::executor::Token;
+
+/// How a token is drawn. The default is the model card's: temperature 1.0, top-p 0.95, nothing else.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SamplerParams {
+    /// Logits are divided by it before the draw; 0 takes the largest logit, ties to the lowest id, whatever the seed.
+    pub temperature: f32,
+    /// Keeps this many of the largest; 0 keeps all.
+    pub top_k: usize,
+    /// Keeps the fewest of the largest whose probabilities (before temperature) reach this sum; 1 keeps all.
+    pub top_p: f32,
+    /// Keeps what has at least this share of the largest probability (before temperature); 0 keeps all.
+    pub min_p: f32,
+    /// Positive logits of seen tokens are divided by it, others multiplied; 1 does nothing.
+    pub repetition_penalty: f32,
+    /// Subtracted from the logits of seen tokens.
+    pub presence_penalty: f32,
+    /// Subtracted from a seen token's logit once for each time it was seen.
+    pub frequency_penalty: f32,
+    /// How many of the last tokens count as seen, prompt included; `usize::MAX` for all.
+    pub penalty_last_n: usize,
+    /// Added to logits; -100 and below bans a token for practical purposes.
+    pub logit_bias: Vec<(Token, f32)>,
+    /// Seed of the draws.
+    pub seed: u64,
+}
+
+impl Default for SamplerParams {
+    fn default() -> Self {
+        Self {
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 0.95,
+            min_p: 0.0,
+            repetition_penalty: 1.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            penalty_last_n: usize::MAX,
+            logit_bias: Vec::new(),
+            seed: 0,
+        }
+    }
+}
+
+impl SamplerParams {
+    /// The largest logit, always.
+    #[must_use]
+    pub fn greedy() -> Self {
+        Self { temperature: 0.0, top_p: 1.0, ..Self::default() }
+    }
+
+    /// Whether the draw is no draw.
+    #[must_use]
+    pub fn is_greedy(&self) -> bool {
+        self.temperature == 0.0 || self.top_k == 1
+    }
+
+    /// Checks every parameter.
+    ///
+    /// # Errors
+    /// Names the parameter, its value and what is allowed. Biased tokens are checked against `vocab`.
+    pub fn check(&self, vocab: usize) -> Result<(), ExecError> {
+        let within = |name, value: f32, ok: bool, range| {
+            if ok { Ok(()) } else { Err(ExecError::Sampler { name, value: f64::from(value), range }) }
+        };
+        let unit = |value: f32| (0.0..=1.0).contains(&value);
+        let t = self.temperature;
+        within("temperature", t, t.is_finite() && t >= 0.0, "a number, 0 or more")?;
+        within("top_p", self.top_p, unit(self.top_p) && self.top_p > 0.0, "above 0 and at most 1")?;
+        within("min_p", self.min_p, unit(self.min_p), "from 0 to 1")?;
+        let r = self.repetition_penalty;
+        within("repetition_penalty", r, r.is_finite() && r > 0.0, "a number above 0")?;
+        within("presence_penalty", self.presence_penalty, self.presence_penalty.is_finite(), "a number")?;
+        within("frequency_penalty", self.frequency_penalty, self.frequency_penalty.is_finite(), "a number")?;
+        for (token, bias) in &self.logit_bias {
+            let known = (*token as usize) < vocab;
+            within("logit_bias (token)", *token as f32, known, "a token of the vocabulary")?;
+            within("logit_bias", *bias, !bias.is_nan() && *bias < f32::INFINITY, "a number or -infinity")?;
+        }
+        Ok(())
+    }
+}
+
+/// A token that may be drawn.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    id: Token,
+    logit: f32,
+}
+
+/// Buffers of the sampler, kept between tokens.
+#[derive(Debug, Default)]
+pub struct Sampler {
+    adjusted: Adjusted,
+    candidates: Vec<Candidate>,
+}
+
+/// Logits after bias and penalties.
+#[derive(Debug, Default)]
+struct Adjusted {
+    logits: Vec<f32>,
+    seen: Vec<Token>,
+}
+
+impl Sampler {
+    /// Draws the token for position `history.len()`.
+    ///
+    /// `logits` has one value an id, at least one; NaN is never drawn where there is a number. `history` is every token of the sequence so
+    /// far. `params` has passed [`SamplerParams::check`].
+    pub fn sample(&mut self, logits: &[f32], history: &[Token], params: &SamplerParams) -> Token {
+        let Self { adjusted, candidates } = self;
+        let logits = adjusted.apply(logits, history, params);
+        if params.is_greedy() {
+            return argmax(logits);
+        }
+        let chosen = Draw { logits, params }.candidates(candidates);
+        pick(chosen, params.temperature, uniform(params.seed, history.len() as u64))
+    }
+}
+
+impl Adjusted {
+    /// Logit bias and penalties; the logits themselves where there are none.
+    fn apply<'a>(&'a mut self, logits: &'a [f32], history: &[Token], params: &SamplerParams) -> &'a [f32] {
+        let penalised = params.repetition_penalty != 1.0
+            || params.presence_penalty != 0.0
+            || params.frequency_penalty != 0.0;
+        if params.logit_bias.is_empty() && !penalised {
+            return logits;
+        }
+        self.logits.clear();
+        self.logits.extend_from_slice(logits);
+        for (token, bias) in &params.logit_bias {
+            if let Some(logit) = self.logits.get_mut(*token as usize) {
+                *logit += bias;
+            }
+        }
+        if penalised {
+            self.seen.clear();
+            self.seen.extend_from_slice(&history[history.len().saturating_sub(params.penalty_last_n)..]);
+            self.seen.sort_unstable();
+            for run in self.seen.chunk_by(|a, b| a == b) {
+                let Some(logit) = self.logits.get_mut(run[0] as usize) else { continue };
+                let repetition = params.repetition_penalty;
+                *logit = if *logit > 0.0 { *logit / repetition } else { *logit * repetition };
+                *logit -= params.presence_penalty + params.frequency_penalty * run.len() as f32;
+            }
+        }
+        &self.logits
+    }
+}
+
+/// The largest logit's id, the lowest of equals.
+fn argmax(logits: &[f32]) -> Token {
+    let best = (0..logits.len())
+        .reduce(|best, id| if rank_of(logits[id]) > rank_of(logits[best]) { id } else { best });
+    best.unwrap_or(0) as Token
+}
+
+struct Draw<'a> {
+    logits: &'a [f32],
+    params: &'a SamplerParams,
+}
+
+impl Draw<'_> {
+    /// What top-k, top-p and min-p leave, best first, ties to the lower id; never empty.
+    fn candidates<'b>(&self, buffer: &'b mut Vec<Candidate>) -> &'b [Candidate] {
+        /// Candidates sorted at first: usually the nucleus is far smaller, and the vocabulary far larger.
+        const FIRST: usize = 64;
+        let SamplerParams { top_k, top_p, min_p, .. } = *self.params;
+        buffer.clear();
+        buffer.extend(self.logits.iter().enumerate().map(|(id, logit)| Candidate {
+            id: id as Token,
+            logit: if logit.is_nan() { f32::NEG_INFINITY } else { *logit },
+        }));
+        let limit = if top_k == 0 { buffer.len() } else { top_k.min(buffer.len()) };
+        if limit < buffer.len() {
+            sort_first(buffer, limit);
+            buffer.truncate(limit);
+        }
+        let max = f64::from(buffer.iter().map(|c| c.logit).fold(f32::NEG_INFINITY, f32::max));
+        if max == f64::NEG_INFINITY {
+            // Everything was banned: the lowest id is as good as any, and the only reproducible one.
+            sort_first(buffer, 1);
+            return &buffer[..1];
+        }
+        let mass = |c: &Candidate| (f64::from(c.logit) - max).exp();
+        // Ids ascend here (or logits descend, after top-k): a fixed order, so a fixed sum.
+        let total: f64 = buffer.iter().map(mass).sum();
+        let wanted = if top_p >= 1.0 { f64::INFINITY } else { f64::from(top_p) * total };
+        let least = f64::from(min_p);
+        let (mut sorted, mut kept, mut sum) = (limit.min(FIRST), 0, 0.0);
+        if limit == buffer.len() && limit < self.logits.len() {
+            sorted = limit;
+        } else {
+            sort_first(buffer, sorted);
+        }
+        loop {
+            while kept < sorted && sum < wanted && (kept == 0 || mass(&buffer[kept]) >= least) {
+                // What min-p lets through at 0 has no probability either.
+                if kept > 0 && mass(&buffer[kept]) == 0.0 {
+                    return &buffer[..kept];
+                }
+                sum += mass(&buffer[kept]);
+                kept += 1;
+            }
+            if kept < sorted || sorted == buffer.len() {
+                return &buffer[..kept];
+            }
+            let next = (4 * sorted).min(buffer.len());
+            let rest = next - sorted;
+            sort_first(&mut buffer[sorted..], rest);
+            sorted = next;
+        }
+    }
+}
+
+/// Brings the best `n` to the front, best first, ties to the lower id.
+fn sort_first(candidates: &mut [Candidate], n: usize) {
+    let order = |a: &Candidate, b: &Candidate| rank_of(b.logit).cmp(&rank_of(a.logit)).then(a.id.cmp(&b.id));
+    if n == 0 {
+        return;
+    }
+    if n < candidates.len() {
+        candidates.select_nth_unstable_by(n - 1, order);
+    }
+    candidates[..n].sort_unstable_by(order);
+}
+
+/// The candidate at share `uniform` of the probability at this temperature.
+fn pick(candidates: &[Candidate], temperature: f32, uniform: f64) -> Token {
+    let max = f64::from(candidates[0].logit);
+    let weight = |c: &Candidate| {
+        if c.logit == candidates[0].logit {
+            1.0
+        } else {
+            ((f64::from(c.logit) - max) / f64::from(temperature)).exp()
+        }
+    };
+    let total: f64 = candidates.iter().map(weight).sum();
+    let target = uniform * total;
+    let mut sum = 0.0;
+    for candidate in candidates {
+        sum += weight(candidate);
+        if sum > target {
+            return candidate.id;
+        }
+    }
+    candidates[0].id
+}
+
+/// A number in [0, 1) from a seed and a counter: two rounds of the SplitMix64 finaliser, 53 bits.
+fn uniform(seed: u64, counter: u64) -> f64 {
+    let mix = |mut z: u64| {
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    };
+    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+    let key = mix(seed.wrapping_add(GOLDEN));
+    let bits = mix(key ^ counter.wrapping_add(1).wrapping_mul(GOLDEN));
+    (bits >> 11) as f64 / (1u64 << 53) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(logits: &[f32], params: &SamplerParams, at: usize) -> Token {
+        Sampler::default().sample(logits, &vec![0; at], params)
+    }
+
+    /// How often each id is drawn over 4,000 positions.
+    fn counts(logits: &[f32], params: &SamplerParams) -> Vec<usize> {
+        let mut counts = vec![0; logits.len()];
+        let mut sampler = Sampler::default();
+        let history = vec![0; 4000];
+        (0..4000).for_each(|at| counts[sampler.sample(logits, &history[..at], params) as usize] += 1);
+        counts
+    }
+
+    fn plain() -> SamplerParams {
+        SamplerParams { top_p: 1.0, ..SamplerParams::default() }
+    }
+
+    #[test]
+    fn greedy_takes_the_lowest_of_equals_whatever_the_seed() {
+        for seed in [0, 1, u64::MAX] {
+            let params = SamplerParams { seed, ..SamplerParams::greedy() };
+            assert_eq!(sample(&[1.0, 3.0, 3.0, f32::NAN, -1.0], &params, 7), 1);
+            assert_eq!(sample(&[f32::NAN, f32::NEG_INFINITY], &params, 7), 1);
+        }
+    }
+
+    #[test]
+    fn a_seed_reproduces_and_seeds_differ() {
+        let logits: Vec<f32> = (0..500).map(|i| (i as f32 * 0.37).sin()).collect();
+        let draw = |seed| {
+            (0..50).map(|at| sample(&logits, &SamplerParams { seed, ..plain() }, at)).collect::<Vec<_>>()
+        };
+        assert_eq!(draw(3), draw(3));
+        assert_ne!(draw(3), draw(4));
+    }
+
+    #[test]
+    fn draws_follow_the_probabilities() {
+        let logits = [0.0, 2f32.ln(), f32::NEG_INFINITY, 5f32.ln()];
+        let counts = counts(&logits, &plain());
+        for (count, expected) in counts.iter().zip([500.0, 1000.0, 0.0, 2500.0]) {
+            assert!((*count as f64 - expected).abs() < 120.0, "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn temperature_comes_last() {
+        // At temperature 2 the ratio 4 becomes 2; top_p is judged before that: 0.8 of the mass is one token.
+        let logits = [0.0, 4f32.ln()];
+        let hot = SamplerParams { temperature: 2.0, ..plain() };
+        let seen = counts(&logits, &hot);
+        assert!((seen[1] as f64 / seen[0] as f64 - 2.0).abs() < 0.2, "{seen:?}");
+        assert_eq!(counts(&logits, &SamplerParams { top_p: 0.79, ..hot })[0], 0);
+    }
+
+    #[test]
+    fn cuts_keep_what_they_say() {
+        let logits: Vec<f32> = (0..300).map(|i| ((i * 37 % 300) as f32 * 0.01)).collect();
+        let kept = |params: &SamplerParams| {
+            let mut buffer = Vec::new();
+            Draw { logits: &logits, params }.candidates(&mut buffer).iter().map(|c| c.id).collect::<Vec<_>>()
+        };
+        let mut order: Vec<Token> = (0..300).collect();
+        order.sort_by_key(|id| std::cmp::Reverse(id * 37 % 300));
+        assert_eq!(kept(&SamplerParams { top_k: 7, ..plain() }), order[..7]);
+        assert_eq!(kept(&plain()), order);
+        let mass: Vec<f64> = order.iter().map(|id| f64::from(logits[*id as usize]).exp()).collect();
+        let total: f64 = mass.iter().sum();
+        for top_p in [0.001, 0.3, 0.9, 0.999] {
+            let mut sum = 0.0;
+            let expected = mass.iter().take_while(|m| {
+                let take = sum < f64::from(top_p) * total;
+                sum += **m;
+                take
+            });
+            assert_eq!(kept(&SamplerParams { top_p, ..plain() }), order[..expected.count()]);
+        }
+        let min_p = kept(&SamplerParams { min_p: 0.5, ..plain() });
+        let expected = mass.iter().filter(|m| **m >= 0.5 * mass[0]).count();
+        assert_eq!(min_p, order[..expected]);
+    }
+
+    #[test]
+    fn ties_at_the_cut_go_to_the_lower_id() {
+        let params = SamplerParams { top_k: 2, ..plain() };
+        let mut buffer = Vec::new();
+        let kept = Draw { logits: &[1.0; 5], params: &params }.candidates(&mut buffer);
+        assert_eq!(kept.iter().map(|c| c.id).collect::<Vec<_>>(), [0, 1]);
+    }
+
+    #[test]
+    fn penalties_see_the_last_tokens() {
+        let greedy = |params: SamplerParams, history: &[Token]| {
+            Sampler::default().sample(
+                &[2.0, 1.9, -1.0],
+                history,
+                &SamplerParams { temperature: 0.0, ..params },
+            )
+        };
+        let presence = SamplerParams { presence_penalty: 0.2, ..SamplerParams::greedy() };
+        assert_eq!(greedy(presence.clone(), &[2]), 0);
+        assert_eq!(greedy(presence.clone(), &[0]), 1);
+        assert_eq!(greedy(SamplerParams { penalty_last_n: 1, ..presence }, &[0, 2]), 0);
+        let frequency = SamplerParams { frequency_penalty: 0.06, ..SamplerParams::greedy() };
+        assert_eq!(greedy(frequency.clone(), &[0]), 0);
+        assert_eq!(greedy(frequency, &[0, 0]), 1);
+        let repetition = SamplerParams { repetition_penalty: 1.1, ..SamplerParams::greedy() };
+        assert_eq!(greedy(repetition.clone(), &[0]), 1);
+        let mut adjusted = Adjusted::default();
+        assert_eq!(adjusted.apply(&[2.0, 1.9, -1.0], &[2], &repetition)[2], -1.1);
+    }
+
+    #[test]
+    fn bias_bans_and_forces() {
+        let bias = |token, bias| SamplerParams { logit_bias: vec![(token, bias)], ..SamplerParams::greedy() };
+        assert_eq!(sample(&[1.0, 5.0, 2.0], &bias(1, -100.0), 0), 2);
+        assert_eq!(sample(&[1.0, 5.0, 2.0], &bias(0, 100.0), 0), 0);
+        let all =
+            SamplerParams { logit_bias: vec![(0, f32::NEG_INFINITY), (1, f32::NEG_INFINITY)], ..plain() };
+        assert_eq!(sample(&[1.0, 5.0], &all, 0), 0);
+    }
+
+    #[test]
+    fn meaningless_parameters_are_named() {
+        let refused = |params: SamplerParams| params.check(10).expect_err("refused").to_string();
+        let base = SamplerParams::default;
+        assert!(refused(SamplerParams { temperature: -1.0, ..base() }).contains("temperature is -1"));
+        assert!(refused(SamplerParams { temperature: f32::NAN, ..base() }).contains("temperature"));
+        assert!(refused(SamplerParams { top_p: 0.0, ..base() }).contains("top_p"));
+        assert!(refused(SamplerParams { min_p: 1.5, ..base() }).contains("min_p"));
+        assert!(refused(SamplerParams { repetition_penalty: 0.0, ..base() }).contains("repetition_penalty"));
+        assert!(refused(SamplerParams { presence_penalty: f32::INFINITY, ..base() }).contains("presence"));
+        assert!(refused(SamplerParams { logit_bias: vec![(10, 1.0)], ..base() }).contains("logit_bias"));
+        assert!(base().check(10).is_ok() && SamplerParams::greedy().check(10).is_ok());
+    }
+
+    #[test]
+    fn uniform_numbers_are_spread() {
+        let mut buckets = [0; 10];
+        for counter in 0..10_000 {
+            let u = uniform(42, counter);
+            assert!((0.0..1.0).contains(&u));
+            buckets[(u * 10.0) as usize] += 1;
+        }
+        assert!(buckets.iter().all(|n| (850..1150).contains(n)), "{buckets:?}");
+    }
+}

@@ -1,0 +1,512 @@
+//! Every tensor of the file by its role (model-spec 9.2). Matrices stay in the file's map; vectors are copied.
+
+mod claim;
+
+use gguf::{Extent, Model as File};
+use quant_kernels::{Matrix, Quant, dequantize};
+
+use crate::config::{Config, MixerKind};
+use crate::error::LoadError;
+use claim::Claims;
+
+/// A matrix of the file: `rows` outputs of `cols` inputs, a row contiguous.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    /// Name in the file.
+    pub name: Box<str>,
+    /// Weight format, one with kernels.
+    pub quant: Quant,
+    /// Outputs.
+    pub rows: usize,
+    /// Inputs.
+    pub cols: usize,
+    extent: Extent,
+}
+
+/// `n` matrices of one shape, stacked on the slowest axis: the experts of a layer, or the heads of `attn_k_b`.
+#[derive(Clone, Debug)]
+pub struct Stack {
+    /// The first matrix.
+    slice: Tensor,
+    /// How many there are.
+    pub n: usize,
+}
+
+impl Tensor {
+    /// The weights in place.
+    ///
+    /// # Panics
+    /// If `file` is not the model that the tensor was claimed from.
+    #[must_use]
+    pub fn matrix<'a>(&self, file: &'a File) -> Matrix<'a> {
+        let bytes = file.bytes(self.extent).expect("a claimed tensor's extent lies in its file");
+        Matrix::new(self.quant, self.rows, self.cols, bytes).expect("a claimed tensor's shape fits its bytes")
+    }
+
+    /// Dequantises row `row` into `out`, which has `cols` places.
+    ///
+    /// # Panics
+    /// If the row is beyond the tensor, or as [`matrix`](Self::matrix).
+    pub fn row(&self, file: &File, row: usize, out: &mut [f32]) {
+        let bytes = file.bytes(self.extent).expect("a claimed tensor's extent lies in its file");
+        let row_bytes = self.quant.row_bytes(self.cols).expect("a claimed tensor's row is whole blocks");
+        dequantize(self.quant, &bytes[row * row_bytes..][..row_bytes], out)
+            .expect("one row of `cols` weights");
+    }
+
+    /// Bytes in the file.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.extent.len
+    }
+
+    /// Where the weights are.
+    #[must_use]
+    pub fn extent(&self) -> Extent {
+        self.extent
+    }
+}
+
+impl Stack {
+    /// Matrix `i` in place.
+    ///
+    /// # Panics
+    /// If `i` is not below `n`, or as [`Tensor::matrix`].
+    #[must_use]
+    pub fn matrix<'a>(&self, file: &'a File, i: usize) -> Matrix<'a> {
+        let bytes = file.bytes(self.extent(i)).expect("a claimed tensor's extent lies in its file");
+        let slice = &self.slice;
+        Matrix::new(slice.quant, slice.rows, slice.cols, bytes)
+            .expect("a claimed tensor's shape fits its bytes")
+    }
+
+    /// Where matrix `i` is.
+    ///
+    /// # Panics
+    /// If `i` is not below `n`.
+    #[must_use]
+    pub fn extent(&self, i: usize) -> Extent {
+        assert!(i < self.n, "slice {i} of {} of {}", self.n, self.slice.name);
+        let Extent { shard, offset, len } = self.slice.extent;
+        Extent { shard, offset: offset + i as u64 * len, len }
+    }
+
+    /// Outputs of one matrix.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.slice.rows
+    }
+
+    /// Inputs of one matrix.
+    #[must_use]
+    pub fn cols(&self) -> usize {
+        self.slice.cols
+    }
+
+    /// Name in the file.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.slice.name
+    }
+
+    /// Weight format.
+    #[must_use]
+    pub fn quant(&self) -> Quant {
+        self.slice.quant
+    }
+}
+
+/// One site of hyper-connections (model-spec 2.3).
+#[derive(Clone, Debug)]
+pub struct HyperSite {
+    /// `[2n + n*n, n*hidden]` for n streams: rows pre, post, comb (source-major); columns stream-major.
+    pub mix: Tensor,
+    /// Added to the scaled mixing logits, one a row of `mix`.
+    pub base: Vec<f32>,
+    /// Factors of pre, post and comb.
+    pub scale: [f32; 3],
+}
+
+/// KDA weights of a block (model-spec 3). `inner` is heads times head width.
+#[derive(Clone, Debug)]
+pub struct Kda {
+    /// `[inner, hidden]`.
+    pub q: Tensor,
+    /// `[inner, hidden]`.
+    pub k: Tensor,
+    /// `[inner, hidden]`.
+    pub v: Tensor,
+    /// Convolution taps of q, k and v, `[3 * inner][taps]`; the last tap is the current position's.
+    pub conv: Vec<f32>,
+    /// Forget gate, low rank: `[head width, hidden]`.
+    pub f_a: Tensor,
+    /// Forget gate: `[inner, head width]`.
+    pub f_b: Tensor,
+    /// Forget gate's bias, `[inner]`.
+    pub dt: Vec<f32>,
+    /// exp(A_log), `[heads]`: the file's `ssm_a` with its sign turned.
+    pub decay: Vec<f32>,
+    /// Write strength: `[heads, hidden]`.
+    pub beta: Tensor,
+    /// Output gate, low rank: `[head width, hidden]`.
+    pub g_a: Tensor,
+    /// Output gate: `[inner, head width]`.
+    pub g_b: Tensor,
+    /// Output norm, `[head width]`, shared by the heads.
+    pub norm: Vec<f32>,
+    /// `[hidden, inner]`.
+    pub out: Tensor,
+}
+
+/// Indexer weights of a DSA block (model-spec 4.2, 4.3).
+#[derive(Clone, Debug)]
+pub struct Indexer {
+    /// `[index heads * index width, q rank]`.
+    pub q_b: Tensor,
+    /// `[index width, hidden]`.
+    pub k: Tensor,
+    /// Layer norm of the keys: weight, `[index width]`.
+    pub k_norm: Vec<f32>,
+    /// Layer norm of the keys: bias, `[index width]`.
+    pub k_bias: Vec<f32>,
+    /// Head weights: `[index heads, hidden]`.
+    pub proj: Tensor,
+    /// Pool gates: `[index width, hidden]`.
+    pub gate: Tensor,
+    /// Added to the gates by place in the pool, `[kpool][index width]`.
+    pub ape: Vec<f32>,
+}
+
+/// Latent-attention weights of a block (model-spec 4).
+#[derive(Clone, Debug)]
+pub struct Dsa {
+    /// `[q rank, hidden]`.
+    pub q_a: Tensor,
+    /// `[q rank]`.
+    pub q_a_norm: Vec<f32>,
+    /// `[heads * key width, q rank]`, head-major.
+    pub q_b: Tensor,
+    /// `[latent, hidden]`.
+    pub kv_a: Tensor,
+    /// `[latent]`.
+    pub kv_a_norm: Vec<f32>,
+    /// One `[latent, key width]` a head.
+    pub k_b: Stack,
+    /// One `[value width, latent]` a head.
+    pub v_b: Stack,
+    /// `[hidden, heads * value width]`.
+    pub out: Tensor,
+    /// Which positions are attended to.
+    pub indexer: Indexer,
+}
+
+/// The clamped SwiGLU of a dense layer or of the shared expert.
+#[derive(Clone, Debug)]
+pub struct SwiGlu {
+    /// `[width, hidden]`.
+    pub gate: Tensor,
+    /// `[width, hidden]`.
+    pub up: Tensor,
+    /// `[hidden, width]`.
+    pub down: Tensor,
+}
+
+/// Routed experts and the shared one (model-spec 5.3, 5.4).
+#[derive(Clone, Debug)]
+pub struct Moe {
+    /// `[experts, hidden]`.
+    pub router: Tensor,
+    /// Added to the sigmoid scores for the choice only, `[experts]`.
+    pub bias: Vec<f32>,
+    /// One `[width, hidden]` an expert.
+    pub gate: Stack,
+    /// One `[width, hidden]` an expert.
+    pub up: Stack,
+    /// One `[hidden, width]` an expert.
+    pub down: Stack,
+    /// The expert that every token takes.
+    pub shared: SwiGlu,
+}
+
+/// What mixes positions.
+#[derive(Clone, Debug)]
+pub enum Mixer {
+    /// Delta attention.
+    Kda(Box<Kda>),
+    /// Latent attention.
+    Dsa(Box<Dsa>),
+}
+
+/// What mixes features.
+#[derive(Clone, Debug)]
+pub enum Ffn {
+    /// The first layers.
+    Dense(Box<SwiGlu>),
+    /// All others, and NextN.
+    Moe(Box<Moe>),
+}
+
+/// One block.
+#[derive(Clone, Debug)]
+pub struct Block {
+    /// `[hidden]`.
+    pub attn_norm: Vec<f32>,
+    /// `[hidden]`.
+    pub ffn_norm: Vec<f32>,
+    /// Attention.
+    pub mixer: Mixer,
+    /// Feed-forward.
+    pub ffn: Ffn,
+    /// The two hyper-connection sites, attention first; a NextN block has none.
+    pub hyper: Option<Box<[HyperSite; 2]>>,
+}
+
+/// What NextN has besides its block (model-spec 6).
+#[derive(Clone, Debug)]
+pub struct NextN {
+    /// `[hidden, 2 * hidden]`, embedding half first.
+    pub eh: Tensor,
+    /// `[hidden]`.
+    pub embed_norm: Vec<f32>,
+    /// `[hidden]`.
+    pub hidden_norm: Vec<f32>,
+    /// `[hidden]`.
+    pub head_norm: Vec<f32>,
+    /// Own embedding, where the file has one.
+    pub embed: Option<Tensor>,
+    /// Own head, where the file has one.
+    pub head: Option<Tensor>,
+}
+
+/// All weights.
+#[derive(Clone, Debug)]
+pub struct Weights {
+    /// `[vocab, hidden]`.
+    pub embed: Tensor,
+    /// `[hidden]`.
+    pub output_norm: Vec<f32>,
+    /// `[vocab, hidden]`; the embedding again where the file has no head of its own.
+    pub output: Tensor,
+    /// The trunk's blocks, then NextN's.
+    pub blocks: Vec<Block>,
+    /// The rest of the NextN block.
+    pub nextn: Option<NextN>,
+}
+
+impl Weights {
+    /// Claims every tensor of the file.
+    ///
+    /// # Errors
+    /// A tensor is missing, unknown, of another shape than the metadata say, of a type without kernels, or a small one
+    /// holds a value that is not finite.
+    pub fn claim(file: &File, config: &Config) -> Result<Self, LoadError> {
+        let mut claims = Claims::new(file);
+        let c = config;
+        let embed = match c.vocab {
+            Some(vocab) => {
+                claims.matrix("token_embd.weight", vocab, c.hidden, "vocab_size and embedding_length")?
+            }
+            None => claims.any_rows("token_embd.weight", c.hidden, "embedding_length")?,
+        };
+        let vocab = embed.rows;
+        let head = |claims: &mut Claims<'_>, name: &str| {
+            if claims.has(name) {
+                claims.matrix(name, vocab, c.hidden, "vocab_size and embedding_length").map(Some)
+            } else {
+                Ok(None)
+            }
+        };
+        let output = head(&mut claims, "output.weight")?.unwrap_or_else(|| embed.clone());
+        let output_norm = claims.vector("output_norm.weight", c.hidden, "embedding_length")?;
+        let blocks = (0..c.blocks).map(|i| block(&mut claims, c, i)).collect::<Result<Vec<_>, _>>()?;
+        let nextn = if c.has_nextn() {
+            let p = format!("blk.{}.nextn", c.trunk);
+            let hidden = "embedding_length";
+            Some(NextN {
+                eh: claims.matrix(&format!("{p}.eh_proj.weight"), c.hidden, 2 * c.hidden, hidden)?,
+                embed_norm: claims.vector(&format!("{p}.enorm.weight"), c.hidden, hidden)?,
+                hidden_norm: claims.vector(&format!("{p}.hnorm.weight"), c.hidden, hidden)?,
+                head_norm: claims.vector(&format!("{p}.shared_head_norm.weight"), c.hidden, hidden)?,
+                embed: head(&mut claims, &format!("{p}.embed_tokens.weight"))?,
+                head: head(&mut claims, &format!("{p}.shared_head_head.weight"))?,
+            })
+        } else {
+            None
+        };
+        claims.finish()?;
+        Ok(Self { embed, output_norm, output, blocks, nextn })
+    }
+}
+
+impl Weights {
+    /// Values of the vectors that were copied out of the file.
+    pub(crate) fn vectors(&self) -> usize {
+        let block = |block: &Block| {
+            let mixer = match &block.mixer {
+                Mixer::Kda(w) => w.conv.len() + w.dt.len() + w.decay.len() + w.norm.len(),
+                Mixer::Dsa(w) => {
+                    let index = &w.indexer;
+                    w.q_a_norm.len() + w.kv_a_norm.len() + 2 * index.k_norm.len() + index.ape.len()
+                }
+            };
+            let ffn = if let Ffn::Moe(w) = &block.ffn { w.bias.len() } else { 0 };
+            let hyper = block
+                .hyper
+                .iter()
+                .flat_map(|sites| sites.iter())
+                .map(|site| site.base.len() + 3)
+                .sum::<usize>();
+            mixer + ffn + hyper + block.attn_norm.len() + block.ffn_norm.len()
+        };
+        self.blocks.iter().map(block).sum::<usize>() + 4 * self.output_norm.len()
+    }
+}
+
+fn block(claims: &mut Claims<'_>, c: &Config, i: usize) -> Result<Block, LoadError> {
+    let p = format!("blk.{i}");
+    let hyper = if i < c.trunk {
+        Some(Box::new([hyper(claims, c, &p, "attn")?, hyper(claims, c, &p, "ffn")?]))
+    } else {
+        None
+    };
+    Ok(Block {
+        attn_norm: claims.vector(&format!("{p}.attn_norm.weight"), c.hidden, "embedding_length")?,
+        ffn_norm: claims.vector(&format!("{p}.ffn_norm.weight"), c.hidden, "embedding_length")?,
+        mixer: match c.mixers[i] {
+            MixerKind::Kda => Mixer::Kda(Box::new(kda(claims, c, &p)?)),
+            MixerKind::Dsa => Mixer::Dsa(Box::new(dsa(claims, c, &p)?)),
+        },
+        ffn: if c.is_moe(i) {
+            Ffn::Moe(Box::new(moe(claims, c, &p)?))
+        } else {
+            Ffn::Dense(Box::new(swiglu(claims, &p, "", c.dense_ff, c.hidden, "feed_forward_length")?))
+        },
+        hyper,
+    })
+}
+
+fn hyper(claims: &mut Claims<'_>, c: &Config, p: &str, site: &str) -> Result<HyperSite, LoadError> {
+    let because = "hyper_connection.count and embedding_length";
+    let name = |part: &str| format!("{p}.hc_{site}_{part}.weight");
+    let scale = claims.vector(&name("scale"), 3, "the three factors of pre, post and comb")?;
+    Ok(HyperSite {
+        mix: claims.matrix(&name("fn"), c.hc_rows(), c.residual(), because)?,
+        base: claims.vector(&name("base"), c.hc_rows(), because)?,
+        scale: [scale[0], scale[1], scale[2]],
+    })
+}
+
+fn kda(claims: &mut Claims<'_>, c: &Config, p: &str) -> Result<Kda, LoadError> {
+    let (inner, d, hidden) = (c.kda_inner(), c.kda_dim, c.hidden);
+    let because = "attention.head_count, kda.head_dim and embedding_length";
+    let mut conv = Vec::new();
+    for part in ["q", "k", "v"] {
+        conv.extend(claims.taps(&format!("{p}.ssm_conv1d_{part}.weight"), c.conv_taps, inner)?);
+    }
+    let mut matrix =
+        |name: &str, rows, cols| claims.matrix(&format!("{p}.{name}.weight"), rows, cols, because);
+    let (q, k, v) = (
+        matrix("attn_q", inner, hidden)?,
+        matrix("attn_k", inner, hidden)?,
+        matrix("attn_v", inner, hidden)?,
+    );
+    let (f_a, f_b) = (matrix("ssm_f_a", d, hidden)?, matrix("ssm_f_b", inner, d)?);
+    let (g_a, g_b) = (matrix("ssm_g_a", d, hidden)?, matrix("ssm_g_b", inner, d)?);
+    let (beta, out) = (matrix("ssm_beta", c.heads, hidden)?, matrix("attn_output", hidden, inner)?);
+    let a = claims.vector(&format!("{p}.ssm_a"), c.heads, "attention.head_count")?;
+    if let Some(head) = a.iter().position(|a| *a >= 0.0) {
+        return Err(LoadError::Value {
+            key: format!("{p}.ssm_a"),
+            value: format!("{} for head {head}", a[head]),
+            problem: "it is -exp(A_log), which is negative".to_owned(),
+        });
+    }
+    Ok(Kda {
+        q,
+        k,
+        v,
+        conv,
+        f_a,
+        f_b,
+        dt: claims.vector(&format!("{p}.ssm_dt.bias"), inner, because)?,
+        decay: a.iter().map(|a| -a).collect(),
+        beta,
+        g_a,
+        g_b,
+        norm: claims.vector(&format!("{p}.ssm_norm.weight"), d, "kda.head_dim")?,
+        out,
+    })
+}
+
+fn dsa(claims: &mut Claims<'_>, c: &Config, p: &str) -> Result<Dsa, LoadError> {
+    let (hidden, rank, latent) = (c.hidden, c.q_rank, c.latent);
+    let attention = "attention.head_count, the ranks and the head widths of attention.*";
+    let indexer = "attention.indexer.*, q_lora_rank and embedding_length";
+    let index = Indexer {
+        q_b: claims.matrix(
+            &format!("{p}.indexer.attn_q_b.weight"),
+            c.index_heads * c.index_dim,
+            rank,
+            indexer,
+        )?,
+        k: claims.matrix(&format!("{p}.indexer.attn_k.weight"), c.index_dim, hidden, indexer)?,
+        k_norm: claims.vector(&format!("{p}.indexer.k_norm.weight"), c.index_dim, indexer)?,
+        k_bias: claims.vector(&format!("{p}.indexer.k_norm.bias"), c.index_dim, indexer)?,
+        proj: claims.matrix(&format!("{p}.indexer.proj.weight"), c.index_heads, hidden, indexer)?,
+        gate: claims.matrix(&format!("{p}.indexer_compressor_gate.weight"), c.index_dim, hidden, indexer)?,
+        ape: claims.table(
+            &format!("{p}.indexer_compressor_ape.weight"),
+            c.kpool,
+            c.index_dim,
+            "attention.indexer.kpool and key_length",
+        )?,
+    };
+    let name = |part: &str| format!("{p}.{part}.weight");
+    Ok(Dsa {
+        q_a: claims.matrix(&name("attn_q_a"), rank, hidden, attention)?,
+        q_a_norm: claims.vector(&name("attn_q_a_norm"), rank, "attention.q_lora_rank")?,
+        q_b: claims.matrix(&name("attn_q_b"), c.heads * c.key_dim, rank, attention)?,
+        kv_a: claims.matrix(&name("attn_kv_a_mqa"), latent, hidden, attention)?,
+        kv_a_norm: claims.vector(&name("attn_kv_a_norm"), latent, "attention.kv_lora_rank")?,
+        k_b: claims.stack(&name("attn_k_b"), c.heads, latent, c.key_dim, attention)?,
+        v_b: claims.stack(&name("attn_v_b"), c.heads, c.value_dim, latent, attention)?,
+        out: claims.matrix(&name("attn_output"), hidden, c.heads * c.value_dim, attention)?,
+        indexer: index,
+    })
+}
+
+fn swiglu(
+    claims: &mut Claims<'_>,
+    p: &str,
+    suffix: &str,
+    width: usize,
+    hidden: usize,
+    because: &'static str,
+) -> Result<SwiGlu, LoadError> {
+    let name = |part: &str| format!("{p}.ffn_{part}{suffix}.weight");
+    Ok(SwiGlu {
+        gate: claims.matrix(&name("gate"), width, hidden, because)?,
+        up: claims.matrix(&name("up"), width, hidden, because)?,
+        down: claims.matrix(&name("down"), hidden, width, because)?,
+    })
+}
+
+fn moe(claims: &mut Claims<'_>, c: &Config, p: &str) -> Result<Moe, LoadError> {
+    let because = "expert_count, expert_feed_forward_length and embedding_length";
+    let name = |part: &str| format!("{p}.ffn_{part}.weight");
+    Ok(Moe {
+        router: claims.matrix(&name("gate_inp"), c.experts, c.hidden, because)?,
+        bias: claims.vector(&format!("{p}.exp_probs_b.bias"), c.experts, "expert_count")?,
+        gate: claims.stack(&name("gate_exps"), c.experts, c.expert_ff, c.hidden, because)?,
+        up: claims.stack(&name("up_exps"), c.experts, c.expert_ff, c.hidden, because)?,
+        down: claims.stack(&name("down_exps"), c.experts, c.hidden, c.expert_ff, because)?,
+        shared: swiglu(
+            claims,
+            p,
+            "_shexp",
+            c.shared_ff,
+            c.hidden,
+            "expert_shared_feed_forward_length (by default expert_feed_forward_length times expert_shared_count)",
+        )?,
+    })
+}
