@@ -1,0 +1,150 @@
+//! `maya bench`: loading, prefill and decode, measured; JSON on standard output.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, anyhow, bail};
+use glm_graph::{Executor, Input, MemoryPlan, SamplerParams, SeqId, Step, Want};
+use serde_json::{Value as Json, json};
+
+use super::generate::CHUNK;
+use crate::args::BenchArgs;
+use crate::engine::Engine;
+use crate::interrupt;
+use crate::output::Out;
+use crate::progress::Progress;
+
+/// Measures and prints. The prompt is fed once untimed, so that samples do not differ by what was still on the drive.
+pub fn run(args: &BenchArgs) -> Result<()> {
+    let mut engine = Engine::load(&args.engine)?;
+    let (prefill, decode) = (args.prefill as usize, args.decode as usize);
+    let needed = prefill.saturating_add(decode);
+    if needed > engine.options.ctx {
+        bail!(
+            "--prefill {prefill} and --decode {decode} need {needed} tokens, the context is {} (--ctx)",
+            engine.options.ctx
+        );
+    }
+    let prompt = prompt(prefill, engine.exec.vocab());
+    let runs = u64::from(args.repeat) + 1;
+    let mut progress = Progress::new("measuring", "runs", runs);
+    let mut samples = Samples::default();
+    for i in 0..runs {
+        let (first, second) = sample(&mut engine, &prompt, decode)?;
+        samples.note_memory();
+        if i == 0 {
+            samples.warm_up = first + second;
+        } else {
+            samples.prefill.push(first);
+            samples.decode.push(second);
+        }
+        progress.at(i + 1);
+    }
+    progress.finish();
+    let options = &engine.options;
+    Out::new().line(json!({
+        "model": engine.name,
+        "bytes": engine.file_bytes,
+        "version": env!("CARGO_PKG_VERSION"),
+        "commit": env!("MAYA_COMMIT"),
+        "device": "cpu",
+        "isa": engine.exec.isa().to_string(),
+        "threads": engine.threads(),
+        "precision": format!("{:?}", options.precision).to_lowercase(),
+        "kv": format!("{:?}", options.kv).to_lowercase(),
+        "ctx": options.ctx,
+        "load_s": engine.load_time.as_secs_f64(),
+        "warm_up_s": samples.warm_up.as_secs_f64(),
+        "prefill": rates(prefill, &samples.prefill),
+        "decode": rates(decode, &samples.decode),
+        "memory_plan": plan_json(&engine.plan),
+        "rss_anon_bytes": samples.rss_anon,
+    }))
+}
+
+#[derive(Default)]
+struct Samples {
+    warm_up: Duration,
+    prefill: Vec<Duration>,
+    decode: Vec<Duration>,
+    rss_anon: Option<u64>,
+}
+
+impl Samples {
+    fn note_memory(&mut self) {
+        self.rss_anon = self.rss_anon.max(rss_anon());
+    }
+}
+
+/// Anonymous memory of this process now: what the weights' map is not part of.
+fn rss_anon() -> Option<u64> {
+    let status = fs::read_to_string("/proc/self/status").ok()?;
+    let kib = status.lines().find_map(|l| l.strip_prefix("RssAnon:"))?.trim().strip_suffix("kB")?.trim();
+    kib.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// Ids spread over the vocabulary, so that routed experts are met as a real prompt meets them; the same every time.
+pub fn prompt(n: usize, vocab: usize) -> Vec<u32> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let draw = |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((u128::from(state) * vocab as u128) >> 64) as u32
+    };
+    (0..n).map(draw).collect()
+}
+
+/// Times of feeding the prompt and of decoding after it, in a sequence of its own.
+fn sample(engine: &mut Engine, prompt: &[u32], decode: usize) -> Result<(Duration, Duration)> {
+    let seq = engine.exec.open_sequence()?;
+    let result = timed(engine, seq, prompt, decode);
+    engine.exec.close_sequence(seq)?;
+    result
+}
+
+fn timed(engine: &mut Engine, seq: SeqId, prompt: &[u32], decode: usize) -> Result<(Duration, Duration)> {
+    let interrupted = || if interrupt::pressed() { Err(anyhow!("interrupted")) } else { Ok(()) };
+    let started = Instant::now();
+    for chunk in prompt.chunks(CHUNK * 4) {
+        interrupted()?;
+        engine.exec.prefill(seq, chunk)?;
+    }
+    let prefill = started.elapsed();
+    let mut input = Input::Token(0);
+    let started = Instant::now();
+    for _ in 0..decode {
+        interrupted()?;
+        let want = Want::Sample(SamplerParams::greedy());
+        let ticket = engine.exec.submit(&[Step { seq, input, want }])?;
+        if let Some(error) = engine.exec.poll(ticket)?.into_iter().find_map(|row| row.error) {
+            return Err(error.into());
+        }
+        input = Input::LastSampled;
+    }
+    Ok((prefill, started.elapsed()))
+}
+
+fn rates(tokens: usize, times: &[Duration]) -> Json {
+    let seconds: Vec<f64> = times.iter().map(Duration::as_secs_f64).collect();
+    let rates: Vec<f64> = seconds.iter().map(|s| tokens as f64 / s.max(1e-12)).collect();
+    let mut sorted = rates.clone();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let median = match sorted.len() {
+        0 => 0.0,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]),
+    };
+    json!({"tokens": tokens, "seconds": seconds, "tok_s": rates, "median_tok_s": median})
+}
+
+/// The plan with its numbers named.
+fn plan_json(plan: &MemoryPlan) -> Json {
+    json!({
+        "weights_mapped": plan.weights,
+        "vectors": plan.vectors,
+        "state": plan.state,
+        "caches": plan.caches,
+        "scratch": plan.scratch,
+        "anonymous": plan.anonymous(),
+        "ctx": plan.ctx,
+    })
+}

@@ -1,0 +1,14 @@
+//! One module a command.
+
+pub mod bench;
+pub mod chat;
+pub mod completions;
+pub mod doctor;
+pub mod eval;
+pub mod generate;
+pub mod inspect;
+pub mod lines;
+pub mod logits;
+pub mod perplexity;
+pub mod serve;
+pub mod synth;

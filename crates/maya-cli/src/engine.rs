@@ -1,0 +1,237 @@
+//! A loaded model with its executor, made from the flags.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use glm_graph::{CpuExecutor, CpuOptions, Executor, MemoryPlan, Model, SamplerParams};
+
+use crate::args::{Device, EngineArgs, Kv, Precision, SamplingArgs};
+use crate::machine::Memory;
+use crate::output::{bytes, count, note};
+use crate::source::Source;
+
+/// Context where the user asks for none: room for a long conversation, with caches that any machine can hold (the full
+/// model's take 0.4 GB then; its own limit of a million tokens would take 13 GB).
+const CTX_DEFAULT: usize = 32_768;
+
+/// A model ready to compute.
+pub struct Engine {
+    /// How messages call the file.
+    pub name: String,
+    /// Config, weights, file.
+    pub model: Arc<Model>,
+    /// What computes.
+    pub exec: CpuExecutor,
+    /// How it was made.
+    pub options: CpuOptions,
+    /// What it needs of memory.
+    pub plan: MemoryPlan,
+    /// From the start of the call to ready.
+    pub load_time: Duration,
+    /// Bytes of the file or files.
+    pub file_bytes: u64,
+}
+
+impl Engine {
+    /// Opens the file, checks that it fits, starts the executor.
+    ///
+    /// # Errors
+    /// A sentence: no CUDA in this build, a file that cannot be used, a context beyond the model's, too little memory.
+    pub fn load(args: &EngineArgs) -> Result<Self> {
+        if let Device::Cuda(device) = &args.device {
+            bail!(
+                "--device {device}: this build has no CUDA executor yet; use --device cpu (or leave it at auto)"
+            );
+        }
+        let started = Instant::now();
+        let source = Source::open(args.model.model.as_deref())?;
+        let file_bytes = source.len();
+        let name = source.name;
+        let model = Model::load(source.model).with_context(|| format!("{name} cannot be used"))?;
+        let options = options(args, &model, &name)?;
+        let plan = CpuExecutor::plan(&model, &options);
+        fits(&plan, &Memory::read(), &name)?;
+        let model = Arc::new(model);
+        let exec = CpuExecutor::new(Arc::clone(&model), options.clone())?;
+        Ok(Self { name, model, exec, options, plan, load_time: started.elapsed(), file_bytes })
+    }
+
+    /// Refuses a prompt that the model cannot take, before anything is computed.
+    ///
+    /// # Errors
+    /// It is empty, has an id outside the vocabulary, or is longer than the context.
+    pub fn check(&self, prompt: &[u32]) -> Result<()> {
+        if prompt.is_empty() {
+            bail!("the prompt is empty: there is nothing to continue");
+        }
+        let vocab = self.exec.vocab();
+        if let Some(at) = prompt.iter().position(|&id| id as usize >= vocab) {
+            bail!(
+                "token id {} (number {} of the prompt) is out of range: the vocabulary of {} has ids 0 to {}",
+                prompt[at],
+                at + 1,
+                self.name,
+                vocab - 1
+            );
+        }
+        if prompt.len() > self.options.ctx {
+            bail!(
+                "the prompt has {} tokens and the context is {} (--ctx); the model's own limit is {}",
+                count(prompt.len() as u64),
+                count(self.options.ctx as u64),
+                count(self.model.config().context_length as u64)
+            );
+        }
+        Ok(())
+    }
+
+    /// Threads in use.
+    pub fn threads(&self) -> usize {
+        self.options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from))
+    }
+}
+
+fn options(args: &EngineArgs, model: &Model, name: &str) -> Result<CpuOptions> {
+    let limit = model.config().context_length;
+    let ctx = match args.ctx {
+        Some(ctx) if ctx as usize > limit => bail!(
+            "--ctx {} is beyond what {name} was made for: {} tokens",
+            count(u64::from(ctx)),
+            count(limit as u64)
+        ),
+        Some(ctx) => ctx as usize,
+        None => limit.min(CTX_DEFAULT),
+    };
+    let precision = match args.precision {
+        Precision::Exact => quant_kernels::Precision::Exact,
+        Precision::Fast => quant_kernels::Precision::Fast,
+    };
+    let kv = match (args.kv, args.precision) {
+        (Some(Kv::F32), _) | (None, Precision::Exact) => glm_graph::Kv::F32,
+        (Some(Kv::F16), _) | (None, Precision::Fast) => glm_graph::Kv::F16,
+    };
+    Ok(CpuOptions { precision, kv, threads: args.threads.map(usize::from), ctx, isa: None })
+}
+
+/// Refuses what cannot fit, and warns where weights will have to come from the drive again and again.
+fn fits(plan: &MemoryPlan, memory: &Memory, name: &str) -> Result<()> {
+    let Some(room) = memory.room() else { return Ok(()) };
+    let need = plan.anonymous();
+    let of = match &memory.cgroup {
+        Some(group) if memory.available.is_none_or(|a| group.limit.saturating_sub(group.used) < a) => {
+            format!(
+                "{} are left under the limit of {} set by {}",
+                bytes(room),
+                bytes(group.limit),
+                group.path.display()
+            )
+        }
+        _ => format!("{} of memory are available", bytes(room)),
+    };
+    if need > room {
+        bail!(
+            "too little memory for {name}: {} are needed beside the weights ({} of caches at {} tokens of context, {} of \
+             state, {} of buffers), and {of}; a smaller --ctx needs less",
+            bytes(need),
+            bytes(plan.caches),
+            count(plan.ctx as u64),
+            bytes(plan.state),
+            bytes(plan.scratch + plan.vectors)
+        );
+    }
+    if plan.weights > room - need {
+        note(format_args!(
+            "the weights of {name} ({}) do not fit beside {} of state and caches: {of}; what does not fit is read from \
+             the drive again for every token that needs it",
+            bytes(plan.weights),
+            bytes(need)
+        ));
+    }
+    Ok(())
+}
+
+/// Sampling from the flags, then from what the file recommends, then from the model card.
+///
+/// # Errors
+/// A recommendation in the file that is no number.
+pub fn sampling(args: &SamplingArgs, model: &gguf::Model) -> Result<SamplerParams> {
+    let mut params = recommended(model)?;
+    if let Some(temperature) = args.temperature {
+        params.temperature = temperature;
+    }
+    if let Some(top_p) = args.top_p {
+        params.top_p = top_p;
+    }
+    if let Some(top_k) = args.top_k {
+        params.top_k = top_k as usize;
+    }
+    params.min_p = args.min_p;
+    params.repetition_penalty = args.repetition_penalty;
+    params.presence_penalty = args.presence_penalty;
+    params.frequency_penalty = args.frequency_penalty;
+    params.seed = args.seed.unwrap_or_else(fresh_seed);
+    Ok(params)
+}
+
+/// What the file recommends (`general.sampling.*`), else the model card's.
+///
+/// # Errors
+/// A recommendation that is no number.
+pub fn recommended(model: &gguf::Model) -> Result<SamplerParams> {
+    let mut params = SamplerParams::default();
+    if let Some(temperature) = model.f32("general.sampling.temp")? {
+        params.temperature = temperature;
+    }
+    if let Some(top_p) = model.f32("general.sampling.top_p")? {
+        params.top_p = top_p;
+    }
+    if let Some(top_k) = model.u32("general.sampling.top_k")? {
+        params.top_k = top_k as usize;
+    }
+    Ok(params)
+}
+
+/// A seed that differs from run to run.
+pub fn fresh_seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    // RandomState takes its keys from the system's random source.
+    RandomState::new().hash_one(std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::Cgroup;
+
+    fn plan(weights: u64, caches: u64) -> MemoryPlan {
+        MemoryPlan {
+            weights,
+            vectors: 0,
+            state: 10,
+            latents_per_token: 0,
+            pooled_per_token: 0,
+            caches,
+            scratch: 5,
+            ctx: 4096,
+        }
+    }
+
+    #[test]
+    fn too_little_memory_is_refused_with_the_numbers() {
+        let memory = Memory { available: Some(1000), ..Memory::default() };
+        assert!(fits(&plan(100, 900), &memory, "m").is_ok());
+        let error = fits(&plan(100, 990), &memory, "m").unwrap_err().to_string();
+        assert!(
+            error.contains("1.00 kB are needed") && error.contains("4,096") && error.contains("available"),
+            "{error}"
+        );
+        let group = Cgroup { path: "/sys/fs/cgroup/box".into(), limit: 800, used: 100 };
+        let memory = Memory { available: Some(1000), cgroup: Some(group), ..Memory::default() };
+        let error = fits(&plan(100, 900), &memory, "m").unwrap_err().to_string();
+        assert!(
+            error.contains("700 B are left under the limit of 800 B set by /sys/fs/cgroup/box"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,114 @@
+//! The engine as the server sees it: tokens for one request at a time.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use glm_graph::{CpuExecutor, ExecError, Executor, GenerateEvent, GenerateOptions, generate};
+use server::{EngineError, Event, Finish, Generate, ModelInfo, Options};
+
+use crate::engine::Engine;
+
+/// Prompt tokens between two looks at whether the client is still there: a quarter of a second of the full model.
+const CHUNK: usize = 32;
+
+/// An engine behind the server's seam.
+pub struct Served {
+    engine: Engine,
+    id: String,
+}
+
+impl Served {
+    /// Serves `engine` under the name `id`.
+    pub fn new(engine: Engine, id: String) -> Self {
+        Self { engine, id }
+    }
+}
+
+impl Generate for Served {
+    fn info(&self) -> ModelInfo {
+        ModelInfo { id: self.id.clone(), context: self.engine.options.ctx, vocab: self.engine.exec.vocab() }
+    }
+
+    fn generate(
+        &mut self,
+        prompt: &[u32],
+        options: &Options,
+        on: &mut dyn FnMut(Event) -> ControlFlow<()>,
+    ) -> Result<Finish, EngineError> {
+        let options = GenerateOptions {
+            max_tokens: options.max_tokens,
+            sampler: sampler(&options.sampler),
+            stop_tokens: options.stop_tokens.clone(),
+            chunk: CHUNK,
+        };
+        let exec = &mut self.engine.exec;
+        let seq = exec.open_sequence().map_err(error)?;
+        let finish = generate(exec, seq, prompt, &options, &mut |event| {
+            on(match event {
+                GenerateEvent::Prefill { done, total } => Event::Prefill { done, total },
+                GenerateEvent::Token(id) => Event::Token(id),
+            })
+        });
+        let closed = exec.close_sequence(seq);
+        let finish = finish.map_err(error)?;
+        closed.map_err(error)?;
+        Ok(match finish {
+            glm_graph::Finish::Stop(id) => Finish::Stop(id),
+            glm_graph::Finish::Length => Finish::Length,
+            glm_graph::Finish::Cancelled => Finish::Cancelled,
+        })
+    }
+
+    /// A new executor over the same weights: what a panic left behind is dropped with the old one.
+    fn recover(&mut self) -> Result<(), EngineError> {
+        let model = Arc::clone(&self.engine.model);
+        self.engine.exec = CpuExecutor::new(model, self.engine.options.clone()).map_err(error)?;
+        Ok(())
+    }
+}
+
+/// A sequence that met NaN, a full cache or refused memory is lost alone; anything else may have left the executor in a
+/// bad state.
+fn error(e: ExecError) -> EngineError {
+    match e {
+        ExecError::NotFinite { .. }
+        | ExecError::Broken(_)
+        | ExecError::Context { .. }
+        | ExecError::TokenRange { .. }
+        | ExecError::EmptyPrompt
+        | ExecError::Sampler { .. }
+        | ExecError::Memory { .. } => EngineError::Sequence(e.to_string()),
+        e => EngineError::Engine(e.to_string()),
+    }
+}
+
+fn sampler(p: &server::SamplerParams) -> glm_graph::SamplerParams {
+    glm_graph::SamplerParams {
+        temperature: p.temperature,
+        top_k: p.top_k,
+        top_p: p.top_p,
+        min_p: p.min_p,
+        repetition_penalty: p.repetition_penalty,
+        presence_penalty: p.presence_penalty,
+        frequency_penalty: p.frequency_penalty,
+        penalty_last_n: p.penalty_last_n,
+        logit_bias: p.logit_bias.clone(),
+        seed: p.seed,
+    }
+}
+
+/// The other way: what the server takes where a request leaves a field open.
+pub fn defaults(p: &glm_graph::SamplerParams) -> server::SamplerParams {
+    server::SamplerParams {
+        temperature: p.temperature,
+        top_k: p.top_k,
+        top_p: p.top_p,
+        min_p: p.min_p,
+        repetition_penalty: p.repetition_penalty,
+        presence_penalty: p.presence_penalty,
+        frequency_penalty: p.frequency_penalty,
+        penalty_last_n: p.penalty_last_n,
+        logit_bias: p.logit_bias.clone(),
+        seed: p.seed,
+    }
+}
