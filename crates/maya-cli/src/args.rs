@@ -106,7 +106,7 @@ pub enum Command {
     /// Write a file of the real shape with random weights, at any depth
     #[command(
         after_help = "Examples:\n  maya synth /dev/shm/full.gguf                 (45 layers + NextN: 96 GB)\n  \
-        maya synth /dev/shm/nine.gguf --layers 9      (3 dense + 6 MoE layers: 16 GB)\n\nIts text is noise: use it to \
+        maya synth /dev/shm/nine.gguf --layers 9      (3 dense + 6 MoE layers: 18 GB)\n\nIts text is noise: use it to \
         measure, not to chat."
     )]
     Synth(SynthArgs),
@@ -124,6 +124,9 @@ pub enum Command {
     /// Answer the rows of an evaluation file and say how many are right
     #[command(hide = true, after_help = "Example:\n  maya eval eval.jsonl --precision exact")]
     Eval(EvalArgs),
+    /// Compare with golden values, level by level
+    #[command(hide = true, after_help = "Example:\n  maya parity --level op,isa --fixtures DIR")]
+    Parity(crate::parity::ParityArgs),
     /// Print the path of the demo model on disk, writing it to the cache folder first
     #[command(hide = true, after_help = "Example:\n  llama-cli -m \"$(maya demo-path)\"")]
     DemoPath,

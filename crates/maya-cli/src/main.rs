@@ -11,6 +11,7 @@ mod interrupt;
 mod logs;
 mod machine;
 mod output;
+mod parity;
 mod progress;
 mod safetensors;
 mod served;
@@ -63,6 +64,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Bench(args) => cmd::bench::run(&args),
         Command::Completions(args) => cmd::completions::run(&args),
+        Command::Parity(args) => parity::run(&args),
         Command::Eval(args) => cmd::eval::run(&args),
         Command::DemoPath => output::Out::new().line(demo::on_disk()?.display()),
     }

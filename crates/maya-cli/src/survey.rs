@@ -254,3 +254,43 @@ fn layers(model: &Model, sizes: &BTreeMap<&'static str, u64>) -> Option<Layers> 
     let dense = sizes.get("leading_dense_block_count").copied().unwrap_or(0).min(blocks) as usize;
     Some(Layers { kda, dense, nextn: nextn as usize })
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::synth::{shape::Shape, write};
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        shape: Shape,
+    }
+
+    /// The full model, as a header over a file of holes: the sums are those of the published one.
+    #[test]
+    fn a_token_of_the_full_model_reads_9_52_gb_of_weights() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("full.gguf");
+        let (layout, _) = write::layout(&Line::parse_from(["synth"]).shape).unwrap();
+        let mut file = std::fs::File::create(&path).unwrap();
+        drop(layout.write_to(&mut file).unwrap());
+        if let Err(e) = file.set_len(layout.file_len().unwrap()) {
+            eprintln!("SKIPPED the full model's sums: this filesystem has no files of 96 GB with holes ({e})");
+            return;
+        }
+        let survey = Survey::of(&Model::open(&path).unwrap());
+        assert!(survey.missing.is_empty() && survey.unknown.is_empty() && survey.remarks.is_empty());
+        assert_eq!(survey.n_experts(), 12_096);
+        assert_eq!(survey.total.bytes / 10_000_000, 9645);
+        let token = survey.token;
+        assert_eq!((token.always + token.experts) / 10_000_000, 952, "{token:?}");
+        assert_eq!(token.experts / 10_000_000, 239, "{token:?}");
+        // 34 layers of 64 heads with 128 x 128 values of 4 bytes, both ways.
+        assert_eq!(token.state, 34 * 64 * 128 * 128 * 4 * 2);
+        // 16.11 B active, and the output matrix: 16.74 B (the embedding row is not counted).
+        assert_eq!(token.parameters / 10_000_000, 1674, "{token:?}");
+        assert_eq!(survey.family(Family::NextN).tensors, 30);
+    }
+}

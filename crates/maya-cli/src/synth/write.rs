@@ -131,3 +131,71 @@ impl Filler<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        shape: Shape,
+    }
+
+    fn shape(flags: &str) -> Shape {
+        Line::parse_from(std::iter::once("synth").chain(flags.split_whitespace())).shape
+    }
+
+    /// Header and size for the same flags are those of the reference generator, byte for byte.
+    #[test]
+    fn headers_are_the_reference_generators() {
+        let sets: serde_json::Value =
+            serde_json::from_str(include_str!("../../tests/data/synth_headers.json")).unwrap();
+        let sets = sets.as_array().unwrap();
+        assert!(sets.len() >= 7);
+        for set in sets {
+            let flags = set["flags"].as_str().unwrap();
+            let (layout, table) = layout(&shape(flags)).unwrap();
+            assert_eq!(table.len() as u64, set["tensors"].as_u64().unwrap(), "{flags}");
+            assert_eq!(layout.file_len().unwrap(), set["file_bytes"].as_u64().unwrap(), "{flags}");
+            let mut header = Vec::new();
+            drop(layout.write_to(&mut header).unwrap());
+            assert_eq!(header.len() as u64, set["header_bytes"].as_u64().unwrap(), "{flags}");
+            let sum: String = Sha256::digest(&header).iter().map(|b| format!("{b:02x}")).collect();
+            assert_eq!(sum, set["header_sha256"].as_str().unwrap(), "{flags}");
+        }
+    }
+
+    /// The same as a list of one set, so that a difference can be seen.
+    #[test]
+    fn the_small_table_is_the_reference_generators() {
+        let sets: serde_json::Value =
+            serde_json::from_str(include_str!("../../tests/data/synth_headers.json")).unwrap();
+        let flags = sets[4]["flags"].as_str().unwrap();
+        let listing: String = plan::tensors(&shape(flags))
+            .iter()
+            .map(|t| {
+                let dims: Vec<String> = t.dims.iter().map(u64::to_string).collect();
+                format!("{} {} {}\n", t.name, t.ty.name(), dims.join(" "))
+            })
+            .collect();
+        assert_eq!(listing, include_str!("../../tests/data/synth_small.txt"));
+    }
+
+    /// Stopping in the middle is an error, and the same seed gives the same bytes.
+    #[test]
+    fn writing_can_be_stopped_and_repeats() {
+        let small = shape(
+            "--layers 2 --dense 1 --experts 4 --hidden 256 --ff 256 --moe-ff 256 --heads 1 --vocab 256",
+        );
+        let (layout, table) = layout(&small).unwrap();
+        let write = |on: &mut dyn FnMut(u64) -> bool| write(&small, &layout, &table, Vec::new(), on);
+        assert!(write(&mut |done| done < 100_000).is_err());
+        let whole = write(&mut |_| true).unwrap();
+        assert_eq!(whole.len() as u64, layout.file_len().unwrap());
+        assert!(whole == write(&mut |_| true).unwrap());
+    }
+}

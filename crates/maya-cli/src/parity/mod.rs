@@ -1,0 +1,93 @@
+//! `maya parity`: this engine against golden values, level by level. `cargo xtask parity` runs it on the fixtures.
+
+mod excuse;
+mod golden;
+mod greedy;
+mod isa;
+mod layer;
+mod model;
+mod op;
+mod q8;
+mod subject;
+mod table;
+mod tolerance;
+mod words;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use clap::{Args, ValueEnum};
+
+use crate::interrupt;
+use crate::output::Out;
+use golden::Fixtures;
+use table::{Outcome, Table};
+
+/// `maya parity`
+#[derive(Debug, Args)]
+pub struct ParityArgs {
+    /// What to compare; several are separated by commas [default: all]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "LEVEL")]
+    level: Vec<Level>,
+    /// A folder that `golden unpack` made
+    #[arg(long, value_name = "DIR")]
+    fixtures: PathBuf,
+    /// One JSON object instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Level {
+    /// Block formats: values and products.
+    Op,
+    /// Instruction sets: bits.
+    Isa,
+    /// Single layers: streams.
+    Layer,
+    /// Tokens of strings, renderings of conversations.
+    Text,
+    /// Whole prompts: logits.
+    Model,
+    /// Continuations: tokens.
+    Greedy,
+}
+
+/// Compares, and fails if any comparison missed.
+pub fn run(args: &ParityArgs) -> Result<()> {
+    let fixtures = Fixtures::open(&args.fixtures)?;
+    let mut out = Out::new();
+    let mut table = Table::default();
+    for level in Level::value_variants() {
+        if !args.level.is_empty() && !args.level.contains(level) {
+            continue;
+        }
+        if interrupt::pressed() {
+            bail!("interrupted");
+        }
+        let printed = table.len();
+        match level {
+            Level::Op => op::run(&fixtures, &mut table)?,
+            Level::Isa => isa::run(&fixtures, &mut table)?,
+            Level::Layer => layer::run(&fixtures, &mut table)?,
+            Level::Text => words::run(&fixtures, &mut table)?,
+            Level::Model => model::run(&fixtures, &mut table)?,
+            Level::Greedy => greedy::run(&fixtures, &mut table)?,
+        }
+        if !args.json {
+            table.print(printed, &mut out)?;
+        }
+    }
+    if args.json {
+        out.line(table.json())?;
+    }
+    let missed = table.count(Outcome::Missed);
+    if missed > 0 {
+        bail!("{missed} of {} comparisons missed their limit", table.len());
+    }
+    if table.count(Outcome::Passed) == 0 {
+        bail!("nothing could be compared: {} holds no golden data", args.fixtures.display());
+    }
+    Ok(())
+}

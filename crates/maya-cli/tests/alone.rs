@@ -1,0 +1,179 @@
+//! The binary by itself: an empty folder, no source tree, no cache, no terminal.
+
+mod support;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::process::Stdio;
+
+use support::{Ran, maya, run, text};
+
+/// A copy of the binary in an empty folder answers with the demo model, and leaves nothing behind.
+#[test]
+fn an_empty_folder_is_enough() {
+    let folder = tempfile::tempdir().unwrap();
+    let binary = folder.path().join("maya");
+    fs::copy(env!("CARGO_BIN_EXE_maya"), &binary).unwrap();
+    let mut command = std::process::Command::new(&binary);
+    command.args([
+        "generate",
+        "--prompt",
+        "[gMASK]<sop><|user|>What is the capital of France?<|assistant|><think></think>",
+    ]);
+    command.args(["--temperature", "0", "--max-tokens", "40"]).current_dir(folder.path()).env_clear();
+    let output = command.output().unwrap();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("Paris"), "{output:?}");
+    assert!(stderr.contains("demo model") && stderr.contains("--model PATH or MAYA_MODEL"), "{stderr}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn version_names_commit_and_features() {
+    let version = run(&["--version"]).ok();
+    assert!(
+        version.starts_with("maya ") && version.contains("commit ") && version.contains("features: cpu"),
+        "{version}"
+    );
+}
+
+#[test]
+fn every_help_has_an_example() {
+    let top = run(&["--help"]).ok();
+    for command in
+        "serve chat generate logits perplexity tokenize render inspect synth doctor bench completions"
+            .split(' ')
+    {
+        assert!(top.contains(&format!("\n  {command} ")), "{command} is not listed:\n{top}");
+        let help = run(&[command, "--help"]).ok();
+        assert!(help.contains("Example") && help.contains(&format!("maya {command}")), "{help}");
+    }
+    for hidden in ["parity", "eval", "demo-path"] {
+        assert!(!top.contains(&format!("\n  {hidden} ")), "{hidden} is listed");
+    }
+}
+
+#[test]
+fn completions_for_every_shell() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = run(&["completions", shell]).ok();
+        assert!(script.contains("perplexity"), "{shell}");
+    }
+}
+
+/// `MAYA_MODEL` names the file; the flag wins over it; empty counts as unset.
+#[test]
+fn the_environment_names_a_model() {
+    let named = |env: &str, args: &[&str]| {
+        let output = maya(args).env("MAYA_MODEL", env).output().unwrap();
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(named("/nonexistent/a.gguf", &["generate", "--ids", "1"]).contains("/nonexistent/a.gguf"));
+    let both = named("/nonexistent/a.gguf", &["generate", "--ids", "1", "--model", "/nonexistent/b.gguf"]);
+    assert!(both.contains("/nonexistent/b.gguf") && !both.contains("a.gguf"), "{both}");
+    assert!(named("", &["generate", "--ids", "1", "--max-tokens", "1"]).contains("demo model"));
+}
+
+/// A copy of the demo model is written once under its sha256, verified, and repaired.
+#[test]
+fn the_cache_is_written_once_and_verified() {
+    let cache = tempfile::tempdir().unwrap();
+    let path = || {
+        let output = maya(&["demo-path"]).env("XDG_CACHE_HOME", cache.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        std::path::PathBuf::from(String::from_utf8(output.stdout).unwrap().trim_end())
+    };
+    let first = path();
+    assert!(first.starts_with(cache.path().join("maya")));
+    let original = fs::read(&first).unwrap();
+    let written = fs::metadata(&first).unwrap().modified().unwrap();
+    assert_eq!(path(), first);
+    assert_eq!(fs::metadata(&first).unwrap().modified().unwrap(), written, "it was written twice");
+    let mut damaged = original.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    fs::write(&first, damaged).unwrap();
+    assert_eq!(path(), first);
+    assert!(fs::read(&first).unwrap() == original, "it was not repaired");
+    let files: Vec<_> = fs::read_dir(cache.path().join("maya")).unwrap().collect();
+    assert_eq!(files.len(), 1);
+    // And a file it is: the demo by path is the demo.
+    let report = run(&["inspect", "--json", &text(&first)]).ok();
+    assert!(report.contains("\"maya-nano\""), "{report}");
+}
+
+/// Logs and prompts of a pipe hold no control codes, whatever TERM says.
+#[test]
+fn no_control_codes_without_a_terminal() {
+    for args in [
+        &["generate", "--prompt", "hello there", "--max-tokens", "20"][..],
+        &["bench", "--prefill", "40", "--decode", "3", "--repeat", "1", "--log-level", "debug"][..],
+        &["doctor"][..],
+    ] {
+        let output = maya(args).env("TERM", "xterm-256color").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        for stream in [&output.stderr, &output.stdout] {
+            assert!(!stream.iter().any(|&b| b == b'\r' || b == 0x1b), "{}", String::from_utf8_lossy(stream));
+        }
+    }
+}
+
+/// The reader of standard output leaves after the first line: no panic, no complaint.
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    for args in [
+        &["completions", "bash"][..],
+        &["inspect"][..],
+        &["generate", "--prompt", "Once", "--max-tokens", "200"][..],
+    ] {
+        let mut child = maya(args).spawn().unwrap();
+        let mut reader = BufReader::new(child.stdout.take().unwrap());
+        let mut first = [0u8; 1];
+        let _ = reader.read(&mut first);
+        drop(reader);
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{args:?}: {:?} {stderr}", output.status);
+        assert!(
+            !stderr.contains("panicked") && !stderr.to_lowercase().contains("broken pipe"),
+            "{args:?}: {stderr}"
+        );
+    }
+    // Both streams closed from the start.
+    let mut child = maya(&["bench", "--prefill", "8", "--decode", "2"]).spawn().unwrap();
+    drop((child.stdout.take(), child.stderr.take()));
+    assert!(matches!(child.wait().unwrap().code(), Some(0 | 1)));
+}
+
+/// With `--log-format json` every line on standard error is a JSON object.
+#[test]
+fn json_logs_are_json() {
+    for args in [
+        &["generate", "--prompt", "a", "--max-tokens", "1", "--log-format", "json"][..],
+        &["generate", "--ids", "99999999", "--log-format", "json"][..],
+    ] {
+        let ran = maya(args).stdout(Stdio::null()).output().unwrap();
+        let reader = BufReader::new(&ran.stderr[..]);
+        let mut lines = 0;
+        for line in reader.lines() {
+            let line = line.unwrap();
+            let value: serde_json::Value =
+                serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}"));
+            assert!(value["fields"]["message"].is_string(), "{line}");
+            lines += 1;
+        }
+        assert!(lines > 0);
+    }
+}
+
+#[test]
+fn doctor_finds_the_demo_in_order() {
+    let ran: Ran = run(&["doctor", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&ran.ok()).unwrap();
+    assert_eq!(report["model"]["facts"]["runs"], true);
+    assert_eq!(report["gpu"]["facts"]["cuda_built_in"], false);
+    assert!(report["instructions"]["facts"]["used"].is_string());
+    assert!(report["memory"]["facts"]["total"].is_u64());
+    assert_eq!(report["cache"]["facts"]["demo"], "absent");
+}

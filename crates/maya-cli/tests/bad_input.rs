@@ -1,0 +1,385 @@
+//! What bad input gets: one clear sentence, the right exit code, nothing lost.
+
+mod support;
+
+use std::fs::{self, OpenOptions};
+use std::net::TcpListener;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use support::{Ran, SMALL, feed, maya, run, run_with, synth, text};
+
+struct Case<'a> {
+    args: &'a [&'a str],
+    stdin: &'a [u8],
+    code: i32,
+    /// Parts of the sentence on standard error.
+    says: &'a [&'a str],
+}
+
+#[track_caller]
+fn check(case: &Case<'_>) {
+    let ran = run_with(case.args, case.stdin);
+    assert_eq!(ran.code, Some(case.code), "{:?}: {}", case.args, ran.stderr);
+    for part in case.says {
+        assert!(ran.stderr.contains(part), "{:?}: {:?} is not in: {}", case.args, part, ran.stderr);
+    }
+    assert!(!ran.stderr.contains("panicked"), "{:?}: {}", case.args, ran.stderr);
+    if case.code == 1 {
+        let last = ran.stderr.lines().last().unwrap_or_default();
+        assert!(last.starts_with("maya: "), "{:?}: {}", case.args, ran.stderr);
+    }
+}
+
+/// Commands and flags, with the demo model.
+#[test]
+fn flags_and_prompts() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside_a_file = text(&folder.path().join("f/x"));
+    fs::write(folder.path().join("f"), "").unwrap();
+    let folder_path = text(folder.path());
+    let cases = [
+        Case { args: &[], stdin: b"", code: 2, says: &["Usage: maya"] },
+        Case { args: &["run"], stdin: b"", code: 2, says: &["unrecognized subcommand 'run'"] },
+        Case { args: &["plan"], stdin: b"", code: 2, says: &["unrecognized subcommand"] },
+        Case { args: &["generate"], stdin: b"", code: 2, says: &["--prompt", "--ids"] },
+        Case {
+            args: &["generate", "--prompt", "a", "--ids", "1"],
+            stdin: b"",
+            code: 2,
+            says: &["cannot be used with"],
+        },
+        Case { args: &["generate", "--ids", "1 x"], stdin: b"", code: 2, says: &["\"x\" is not a token id"] },
+        Case { args: &["generate", "--ids", "-1"], stdin: b"", code: 2, says: &["-1"] },
+        Case { args: &["generate", "--ids", "4294967296"], stdin: b"", code: 2, says: &["4294967296"] },
+        Case {
+            args: &["generate", "--ids", "1", "--temperature", "-1"],
+            stdin: b"",
+            code: 2,
+            says: &["at least 0"],
+        },
+        Case {
+            args: &["generate", "--ids", "1", "--top-p", "2"],
+            stdin: b"",
+            code: 2,
+            says: &["between 0 and 1"],
+        },
+        Case { args: &["generate", "--ids", "1", "--ctx", "0"], stdin: b"", code: 2, says: &["--ctx"] },
+        Case {
+            args: &["generate", "--ids", "1", "--threads", "0"],
+            stdin: b"",
+            code: 2,
+            says: &["--threads"],
+        },
+        Case { args: &["generate", "--ids", "1", "--vram", "1GB"], stdin: b"", code: 2, says: &["--vram"] },
+        Case {
+            args: &["generate", "--ids", "1", "--device", "tpu"],
+            stdin: b"",
+            code: 2,
+            says: &["auto, cpu, cuda"],
+        },
+        Case {
+            args: &["generate", "--ids", "1", "--precision", "half"],
+            stdin: b"",
+            code: 2,
+            says: &["exact, fast"],
+        },
+        Case {
+            args: &["generate", "--ids", "1", "--log-level", "a=b=c"],
+            stdin: b"",
+            code: 1,
+            says: &["--log-level"],
+        },
+        Case {
+            args: &["generate", "--ids", "1", "--device", "cuda"],
+            stdin: b"",
+            code: 1,
+            says: &["no CUDA executor yet", "--device cpu"],
+        },
+        Case {
+            args: &["generate", "--ids", "1", "--device", "cuda:0,1"],
+            stdin: b"",
+            code: 1,
+            says: &["cuda:0,1"],
+        },
+        Case { args: &["generate", "--prompt", ""], stdin: b"", code: 1, says: &["the prompt is empty"] },
+        Case { args: &["generate", "--ids", ""], stdin: b"", code: 1, says: &["the prompt is empty"] },
+        Case {
+            args: &["generate", "--ids", "1 2 2048"],
+            stdin: b"",
+            code: 1,
+            says: &["token id 2048", "number 3", "ids 0 to 2047"],
+        },
+        Case {
+            args: &["generate", "--ids", "1 2 3 4 5", "--ctx", "4"],
+            stdin: b"",
+            code: 1,
+            says: &["5 tokens", "context is 4", "16,384"],
+        },
+        Case {
+            args: &["generate", "--ids", "1", "--ctx", "99999999"],
+            stdin: b"",
+            code: 1,
+            says: &["99,999,999", "16,384"],
+        },
+        Case {
+            args: &["logits", "--ids", "1", "--out", "/nonexistent/x"],
+            stdin: b"",
+            code: 1,
+            says: &["/nonexistent/x cannot be written"],
+        },
+        Case {
+            args: &["logits", "--ids", "1", "--out", &inside_a_file],
+            stdin: b"",
+            code: 1,
+            says: &["cannot be written"],
+        },
+        Case {
+            args: &["logits", "--ids", "1", "--out", &folder_path],
+            stdin: b"",
+            code: 1,
+            says: &["it is a folder"],
+        },
+        Case {
+            args: &["perplexity", "--text", "/nonexistent/t"],
+            stdin: b"",
+            code: 1,
+            says: &["/nonexistent/t cannot be read"],
+        },
+        Case {
+            args: &["perplexity", "--text", &folder_path],
+            stdin: b"",
+            code: 1,
+            says: &["cannot be read"],
+        },
+        Case {
+            args: &["bench", "--prefill", "16000", "--decode", "1000"],
+            stdin: b"",
+            code: 1,
+            says: &["17000", "16384"],
+        },
+        Case { args: &["completions", "tcsh"], stdin: b"", code: 2, says: &["bash"] },
+        Case { args: &["serve", "--host", "nowhere"], stdin: b"", code: 2, says: &["--host"] },
+        Case { args: &["serve", "--port", "70000"], stdin: b"", code: 2, says: &["--port"] },
+    ];
+    for case in &cases {
+        check(case);
+    }
+}
+
+/// Files that are no model, or a broken one: every command that opens a model says the same.
+#[test]
+fn files() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| text(&folder.path().join(name));
+    let write = |name: &str, bytes: &[u8]| {
+        fs::write(folder.path().join(name), bytes).unwrap();
+        at(name)
+    };
+    let whole = synth(folder.path(), SMALL);
+    let bytes = fs::read(&whole).unwrap();
+    let empty = write("empty.gguf", b"");
+    let words = write("words.gguf", b"this is no model at all, whatever its name says");
+    let short = write("short.gguf", &bytes[..bytes.len() - 4096]);
+    let foreign = write("foreign.gguf", &replaced(&bytes, b"glm5-next", b"llama-mod"));
+    let bare = folder.path().join("bare");
+    fs::create_dir(&bare).unwrap();
+    let bare = text(&bare);
+    // F2: a tensor with a zero dimension, 73 bytes in all.
+    let mut zero = b"GGUF".to_vec();
+    zero.extend(3u32.to_le_bytes());
+    zero.extend(1u64.to_le_bytes());
+    zero.extend(0u64.to_le_bytes());
+    zero.extend(1u64.to_le_bytes());
+    zero.extend(b"X");
+    zero.extend(2u32.to_le_bytes());
+    zero.extend(4u64.to_le_bytes());
+    zero.extend(0u64.to_le_bytes());
+    zero.extend(0u32.to_le_bytes());
+    zero.extend(0u64.to_le_bytes());
+    assert_eq!(zero.len(), 73);
+    let zero = write("zero.gguf", &zero);
+    let cases: [(&str, &[&str]); 7] = [
+        ("/nonexistent/m.gguf", &["/nonexistent/m.gguf", "No such file"]),
+        (&empty, &["empty.gguf"]),
+        (&words, &["words.gguf", "GGUF"]),
+        (&short, &["short.gguf", "tensor"]),
+        (&bare, &["bare"]),
+        (&zero, &["X", "zero"]),
+        (&foreign, &["llama-mod", "glm5-next"]),
+    ];
+    for (path, says) in cases {
+        let commands: [&[&str]; 3] = [
+            &["generate", "--ids", "1", "--model", path],
+            &["bench", "--model", path],
+            &["logits", "--ids", "1", "--out", "/dev/null", "--model", path],
+        ];
+        for args in commands {
+            check(&Case { args, stdin: b"", code: 1, says });
+        }
+        // inspect reports on a foreign file, and fails on one that cannot be opened.
+        let inspected = run(&["inspect", path]);
+        if path.ends_with("foreign.gguf") {
+            let shown = inspected.ok();
+            assert!(shown.contains("llama-mod") && shown.contains("the engine refuses this file"), "{shown}");
+        } else {
+            assert_eq!(inspected.code, Some(1), "{path}: {}", inspected.stderr);
+        }
+        // doctor reports on anything.
+        let report = run(&["doctor", "--model", path]).ok();
+        assert!(report.contains("cannot be opened") || report.contains("refuses"), "{path}: {report}");
+    }
+}
+
+/// The same length, another text, everywhere.
+fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    assert_eq!(from.len(), to.len());
+    let mut out = bytes.to_vec();
+    let mut at = 0;
+    while let Some(found) = out[at..].windows(from.len()).position(|w| w == from) {
+        out[at + found..at + found + to.len()].copy_from_slice(to);
+        at += found + to.len();
+    }
+    out
+}
+
+/// A file without a tokenizer: ids work, text says why it cannot.
+#[test]
+fn without_a_tokenizer() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = text(&synth(folder.path(), SMALL));
+    for args in [
+        &["tokenize", "--model", &model][..],
+        &["render", "--model", &model][..],
+        &["chat", "--model", &model][..],
+        &["serve", "--port", "0", "--model", &model][..],
+        &["generate", "--prompt", "a", "--model", &model][..],
+    ] {
+        check(&Case { args, stdin: b"\"a\"\n", code: 1, says: &["has no tokenizer", "generate --ids"] });
+    }
+    let ids =
+        run(&["generate", "--ids", "1 2 3", "--max-tokens", "4", "--temperature", "0", "--model", &model])
+            .ok();
+    assert_eq!(ids.split_whitespace().count(), 4, "{ids}");
+    let json = run(&[
+        "generate",
+        "--ids",
+        "1 2 3",
+        "--max-tokens",
+        "4",
+        "--temperature",
+        "0",
+        "--json",
+        "--model",
+        &model,
+    ])
+    .ok();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((json["text"].as_str(), json["finish"].as_str()), (Some(""), Some("length")));
+}
+
+/// NaN in weights or scales: the command fails with a sentence, and writes no file.
+#[test]
+fn nan_in_the_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = text(&synth(folder.path(), SMALL));
+    let report: serde_json::Value = serde_json::from_str(&run(&["inspect", "--json", &model]).ok()).unwrap();
+    assert_eq!(report["runs"], true);
+    // The last block's f16 scale of a Q6_K row, and an F32 norm: found by their offset through the Python-free way, by
+    // writing NaN over every byte of the tensor data: F32 0xFFFFFFFF and f16 0xFFFF are both NaN.
+    let header = 13_152u64;
+    let file = OpenOptions::new().write(true).open(&model).unwrap();
+    file.write_all_at(&vec![0xff; 65_536], header).unwrap();
+    drop(file);
+    let out = folder.path().join("l.safetensors");
+    for args in [
+        &["generate", "--ids", "1 2 3", "--max-tokens", "2", "--model", &model][..],
+        &["logits", "--ids", "1 2 3", "--model", &model, "--out", &text(&out)][..],
+    ] {
+        check(&Case { args, stdin: b"", code: 1, says: &["NaN"] });
+    }
+    assert!(!out.exists());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+/// More caches than any machine has: refused with the numbers, before anything is allocated.
+#[test]
+fn too_little_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    // 256 layers with latents of 8192 values each: at a million tokens of context 1 TB of caches, in a file of 0.2 GB.
+    let flags = "--layers 256 --dense 256 --hidden 256 --ff 256 --moe-ff 256 --experts 8 --heads 1 --q-lora 256 \
+        --kv-lora 8192 --index-heads 1 --index-dim 32 --kda-dim 32 --vocab 256 --no-nextn";
+    let model = text(&synth(folder.path(), flags));
+    check(&Case {
+        args: &["generate", "--ids", "1", "--model", &model, "--ctx", "1048576"],
+        stdin: b"",
+        code: 1,
+        says: &["too little memory", "1,048,576 tokens", "available", "--ctx"],
+    });
+    let fits = run(&["generate", "--ids", "1", "--max-tokens", "1", "--model", &model, "--ctx", "64"]);
+    assert_eq!(fits.code, Some(0), "{}", fits.stderr);
+}
+
+#[test]
+fn a_port_in_use() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    check(&Case {
+        args: &["serve", "--port", &port],
+        stdin: b"",
+        code: 1,
+        says: &[&format!("127.0.0.1:{port}"), "in use", "another port"],
+    });
+}
+
+/// A cache folder that cannot be written: a sentence where a path is needed, and no trouble where none is.
+#[test]
+fn a_read_only_cache_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    // A file in the way works for every user, root included, whom permissions do not stop.
+    fs::write(folder.path().join("maya"), "").unwrap();
+    let with = |args: &[&str], cache: &Path| -> Ran {
+        let mut command = maya(args);
+        command.env("XDG_CACHE_HOME", cache);
+        feed(command, b"")
+    };
+    for cache in [folder.path(), Path::new("/proc")] {
+        let ran = with(&["demo-path"], cache);
+        assert_eq!(ran.code, Some(1));
+        assert!(
+            ran.stderr.contains("cache folder") && ran.stderr.contains("XDG_CACHE_HOME"),
+            "{}",
+            ran.stderr
+        );
+        with(&["generate", "--prompt", "a", "--max-tokens", "1"], cache).ok();
+    }
+    let mut nowhere = maya(&["demo-path"]);
+    nowhere.env_remove("XDG_CACHE_HOME").env_remove("HOME");
+    let ran = feed(nowhere, b"");
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.stderr.contains("neither XDG_CACHE_HOME nor HOME"), "{}", ran.stderr);
+}
+
+/// Saved logits that belong to another text or are no logits.
+#[test]
+fn foreign_saved_logits() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| text(&folder.path().join(name));
+    fs::write(at("a"), "The cat sat on the mat. It was a sunny day.").unwrap();
+    fs::write(at("b"), "The dog sat on the mat. It was a sunny day.").unwrap();
+    fs::write(at("c"), "Short.").unwrap();
+    fs::write(at("d"), b"not UTF-8: \xff").unwrap();
+    fs::write(at("e"), "").unwrap();
+    run(&["perplexity", "--text", &at("a"), "--save", &at("base")]).ok();
+    for (name, against, says) in [
+        ("b", "base", "saved for other tokens"),
+        ("c", "base", "positions"),
+        ("a", "b", "not a safetensors file"),
+        ("a", "nothing", "cannot be opened"),
+        ("d", "base", "is not UTF-8: byte 11"),
+        ("e", "base", "has 0 tokens"),
+    ] {
+        let args = ["perplexity", "--text", &at(name), "--against", &at(against)];
+        check(&Case { args: &args, stdin: b"", code: 1, says: &[says] });
+    }
+}

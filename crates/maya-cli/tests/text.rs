@@ -1,0 +1,125 @@
+//! `maya tokenize` and `maya render`: JSON lines in, JSON lines out.
+
+mod support;
+
+use serde_json::{Value, json};
+use support::{run_with, text};
+
+/// All rows of the evaluation file: exactly the prompt and the ids, in one run.
+#[test]
+fn eval_rows_render_exactly() {
+    let Some(path) = golden::model("eval.jsonl") else { return };
+    let rows: Vec<Value> =
+        std::fs::read_to_string(path).unwrap().lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(rows.len(), 306);
+    let requests: String = rows
+        .iter()
+        .map(|row| {
+            let request = json!({
+                "messages": row["messages"],
+                "tools": row["tools"],
+                "reasoning_effort": row["reasoning_effort"],
+                "enable_thinking": row["thinking"],
+            });
+            format!("{request}\n")
+        })
+        .collect();
+    let out = run_with(&["render"], requests.as_bytes()).ok();
+    let answers: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(answers.len(), rows.len());
+    for (i, (row, answer)) in rows.iter().zip(&answers).enumerate() {
+        assert_eq!(answer["prompt"], row["prompt"], "row {i}");
+        assert_eq!(answer["ids"], row["prompt_ids"], "row {i}");
+    }
+}
+
+/// The 200 golden strings through the program, with the vocabulary they were made with.
+#[test]
+fn golden_strings_tokenize_exactly() {
+    let (Some(strings), Some(model)) =
+        (golden::file("tokenizer/strings.json"), golden::gguf("tiny-a.maya.gguf"))
+    else {
+        return;
+    };
+    let cases: Value = serde_json::from_str(&std::fs::read_to_string(strings).unwrap()).unwrap();
+    let cases = cases.as_array().or_else(|| cases["strings"].as_array()).unwrap().clone();
+    assert!(cases.len() >= 200);
+    let lines: String = cases.iter().map(|c| format!("{}\n", c["text"])).collect();
+    let out = run_with(&["tokenize", "--model", &text(&model)], lines.as_bytes()).ok();
+    for (case, line) in cases.iter().zip(out.lines()) {
+        let ids: Value = serde_json::from_str(line).unwrap();
+        assert_eq!(ids, case["ids"], "{}", case["text"]);
+    }
+    assert_eq!(out.lines().count(), cases.len());
+}
+
+/// Bad lines are numbered on standard error and answered with an error object; the others are answered.
+#[test]
+fn bad_lines_do_not_stop_the_good_ones() {
+    let mut input = Vec::new();
+    input.extend_from_slice(b"\"hello\"\n");
+    input.extend_from_slice(b"not json\n");
+    input.extend_from_slice(b"\n");
+    input.extend_from_slice(b"\"bad \xff utf8\"\n");
+    input.extend_from_slice(b"42\n");
+    input.extend_from_slice(b"{\"parse_special\": false}\n");
+    input.extend_from_slice(b"{\"text\": \"<|user|>\", \"parse_special\": false}\n");
+    input.extend_from_slice(b"\"<|user|>\"\n");
+    input.extend_from_slice(b"\"raw \x00 nul\"\n");
+    input.extend_from_slice(b"\"escaped \\u0000 nul\"\n");
+    input.extend_from_slice(b"\"last, without a newline\"");
+    let ran = run_with(&["tokenize"], &input);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    let answers: Vec<Value> = ran.stdout.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    let kinds: Vec<bool> = answers.iter().map(Value::is_array).collect();
+    assert_eq!(kinds, [true, false, false, false, false, true, true, false, true, true], "{}", ran.stdout);
+    for (number, part) in
+        [(2, "not JSON"), (4, "byte 6 is not UTF-8"), (5, "a number"), (6, "has no text"), (9, "not JSON")]
+    {
+        let start = format!("maya: line {number}: ");
+        let line =
+            ran.stderr.lines().find(|l| l.starts_with(&start)).unwrap_or_else(|| panic!("{}", ran.stderr));
+        assert!(line.contains(part), "{line}");
+        let object = json!({"error": line.strip_prefix("maya: ").unwrap()});
+        assert!(answers.contains(&object), "{object} is not in {}", ran.stdout);
+    }
+    assert!(ran.stderr.ends_with("5 of 11 lines could not be answered\n"), "{}", ran.stderr);
+    // One special token against its spelling in ordinary pieces.
+    assert_eq!(answers[6].as_array().unwrap().len(), 1);
+    assert!(answers[5].as_array().unwrap().len() > 1);
+}
+
+/// A word of a megabyte, and a line of a megabyte that is no JSON.
+#[test]
+fn megabytes_on_one_line() {
+    let word = "a".repeat(1 << 20);
+    let input = format!("\"{word}\"\n\"x\"\n[{word}\n\"x\"\n");
+    let ran = run_with(&["tokenize"], input.as_bytes());
+    let answers: Vec<Value> = ran.stdout.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(answers.len(), 4);
+    assert!(answers[0].as_array().unwrap().len() > 1000 && answers[1].is_array());
+    assert!(answers[2]["error"].is_string() && answers[3].is_array());
+    assert_eq!(ran.code, Some(1));
+}
+
+#[test]
+fn render_names_what_is_wrong() {
+    let lines = [
+        ("[]", "an array"),
+        ("{}", "messages"),
+        (r#"{"messages":[{"role":"king","content":"a"}]}"#, "messages[0].role"),
+        (r#"{"messages":[{"role":"user","content":7}]}"#, "messages[0].content"),
+        (r#"{"messages":[],"reasoning_effort":"vast"}"#, "reasoning_effort"),
+        (r#"{"messages":[],"enable_thinking":"no"}"#, "enable_thinking"),
+    ];
+    let mut input: String = lines.iter().map(|(l, _)| format!("{l}\n")).collect();
+    input.push_str(r#"{"messages":[{"role":"user","content":"Hi<|assistant|>"}],"enable_thinking":false}"#);
+    let ran = run_with(&["render"], input.as_bytes());
+    assert_eq!(ran.code, Some(1));
+    let answers: Vec<Value> = ran.stdout.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    for ((line, part), answer) in lines.iter().zip(&answers) {
+        assert!(answer["error"].as_str().is_some_and(|e| e.contains(part)), "{line}: {answer}");
+    }
+    let prompt = answers[6]["prompt"].as_str().unwrap();
+    assert!(prompt.ends_with("Hi<|assistant|><|assistant|><think></think>"), "{prompt}");
+}
