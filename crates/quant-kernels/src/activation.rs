@@ -1,7 +1,5 @@
 //! How activations become 8-bit numbers (docs/ARITHMETIC.md, "Activations").
 
-use crate::rows::RowMut;
-
 /// How a form cuts a row: block length, and over how many values it keeps sums of q.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Block {
@@ -12,50 +10,31 @@ pub(crate) struct Block {
 pub(crate) const WIDE: Block = Block { len: 256, sum_len: 16 };
 pub(crate) const NARROW: Block = Block { len: 32, sum_len: 32 };
 
-/// A row held a NaN or an infinity.
+impl Block {
+    /// Sums of a block.
+    pub(crate) const fn sums(self) -> usize {
+        self.len / self.sum_len
+    }
+}
+
+/// A block held a NaN or an infinity.
 #[derive(Debug)]
 pub(crate) struct NonFinite;
 
 /// Below this largest magnitude a block counts as zero, so that `127 / amax` is finite with room to spare.
-const TINY: f32 = f32::from_bits((127 - 100) << 23);
+pub(crate) const TINY: f32 = f32::from_bits((127 - 100) << 23);
 
-/// Quantises a row; with a NaN or an infinity anywhere, all of it becomes zero.
-#[inline(always)]
-pub(crate) fn quantize_row(x: &[f32], row: RowMut<'_>) -> Result<(), NonFinite> {
-    if max_magnitude(x) >= f32::INFINITY.to_bits() {
-        row.q.fill(0);
-        row.scale.fill(0.0);
-        row.sums.fill(0);
+/// Quantises a block; values that `q` has beyond `x` become 0. Fills `sums` with the sums of equal parts of `q` and
+/// returns the scale.
+pub(crate) fn quantize_block(x: &[f32], q: &mut [i8], sums: &mut [i16]) -> Result<f32, NonFinite> {
+    let amax = f32::from_bits(x.iter().fold(0, |max, x| max.max(x.to_bits() & 0x7fff_ffff)));
+    if !amax.is_finite() {
         return Err(NonFinite);
     }
-    let Block { len, sum_len } = row.block;
-    for ((x, q), d) in x.chunks(len).zip(row.q.chunks_exact_mut(len)).zip(&mut *row.scale) {
-        *d = quantize_block(x, q);
-    }
-    let sums = row.q.chunks_exact(sum_len);
-    let used = sums.len();
-    for (sum, q) in row.sums.iter_mut().zip(sums) {
-        *sum = q.iter().map(|&q| i16::from(q)).sum();
-    }
-    let blocks = row.q.len() / len;
-    row.sums[used..].fill(0);
-    row.scale[blocks..].fill(0.0);
-    Ok(())
-}
-
-/// The largest bit pattern of |x|: infinity's or more if and only if a value is not finite.
-#[inline(always)]
-fn max_magnitude(x: &[f32]) -> u32 {
-    x.iter().fold(0, |max, x| max.max(x.to_bits() & 0x7fff_ffff))
-}
-
-/// Quantises a block of finite values; values that `q` has beyond `x` become 0. Returns the scale.
-#[inline(always)]
-fn quantize_block(x: &[f32], q: &mut [i8]) -> f32 {
-    let amax = f32::from_bits(max_magnitude(x));
     if amax < TINY {
         q.fill(0);
-        return 0.0;
+        sums.fill(0);
+        return Ok(0.0);
     }
     let inverse = 127.0 / amax;
     let (filled, rest) = q.split_at_mut(x.len());
@@ -63,7 +42,17 @@ fn quantize_block(x: &[f32], q: &mut [i8]) -> f32 {
         *q = (x * inverse).round_ties_even().clamp(-127.0, 127.0) as i8;
     }
     rest.fill(0);
-    amax / 127.0
+    add_up(q, sums);
+    Ok(amax / 127.0)
+}
+
+/// The sums of equal parts of `q`.
+#[inline(always)]
+pub(crate) fn add_up(q: &[i8], sums: &mut [i16]) {
+    let part = q.len() / sums.len();
+    for (sum, q) in sums.iter_mut().zip(q.chunks_exact(part)) {
+        *sum = q.iter().map(|&q| i16::from(q)).sum();
+    }
 }
 
 #[cfg(test)]
@@ -123,8 +112,10 @@ mod tests {
             rows.prepare(Cpu::scalar(), Family::Narrow, &mut bad);
             assert_eq!(bad, [1]);
             let form = rows.quantized(Family::Narrow).unwrap();
-            assert_eq!(form.q[..64], [127; 64]);
-            assert_eq!(form.q[64..128], [0; 64]);
+
+            let row = |t: usize| [&form.q[32 * t..][..32], &form.q[32 * (3 + t)..][..32]].concat();
+            assert_eq!(row(1), [0; 64]);
+            assert_eq!(row(2), [127; 64]);
             assert_eq!(form.scale[8..16], [0.0; 8]);
             rows.prepare(Cpu::scalar(), Family::Narrow, &mut bad);
             assert_eq!(bad, [1], "made once, named once");

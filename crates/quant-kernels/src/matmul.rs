@@ -1,7 +1,9 @@
 //! Products of weight rows and activation rows: checks and dispatch.
 
 use crate::activation::{self, NonFinite};
-use crate::rows::RowMut;
+use crate::rows::Quantized;
+#[cfg(target_arch = "x86_64")]
+use crate::x86;
 use crate::{Cpu, Family, Matrix, Precision, Rows, ShapeError, scalar};
 
 impl Cpu {
@@ -31,17 +33,40 @@ impl Cpu {
         }
         let family = quant.family();
         if precision == Precision::Exact || family == Some(Family::Float) {
-            scalar::exact(w, x, out);
+            (self.kernels().exact)(w, x, out);
             return Ok(());
         }
         let family = family.ok_or(ShapeError::NoFastProduct { quant })?;
         let form = x.quantized(family).ok_or(ShapeError::NotPrepared { quant })?;
-        scalar::fast(w, form, x.n(), out);
+        (self.kernels().fast)(w, form, x.n(), out);
         Ok(())
     }
 
-    /// Quantises one activation row.
-    pub(crate) fn quantize_row(self, x: &[f32], row: RowMut<'_>) -> Result<(), NonFinite> {
-        activation::quantize_row(x, row)
+    /// Quantises one block of an activation row; see [`activation::quantize_block`].
+    pub(crate) fn quantize_block(self, x: &[f32], q: &mut [i8], sums: &mut [i16]) -> Result<f32, NonFinite> {
+        (self.kernels().quantize_block)(x, q, sums)
+    }
+
+    /// What its instruction set provides.
+    fn kernels(self) -> &'static Kernels {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(kernels) = x86::kernels(self.isa()) {
+            return kernels;
+        }
+        &SCALAR
     }
 }
+
+/// What an instruction set provides: every entry has the bits of [`SCALAR`]'s.
+pub(crate) struct Kernels {
+    /// Weights dequantised block by block, times f32 rows.
+    pub(crate) exact: fn(Matrix<'_>, &Rows, &mut [f32]),
+    /// Integer block products; the format has a wide or narrow family and the rows that form.
+    pub(crate) fast: fn(Matrix<'_>, &Quantized, usize, &mut [f32]),
+    /// A block of activations to 8 bits.
+    pub(crate) quantize_block: fn(&[f32], &mut [i8], &mut [i16]) -> Result<f32, NonFinite>,
+}
+
+/// The definition.
+pub(crate) static SCALAR: Kernels =
+    Kernels { exact: scalar::exact, fast: scalar::fast, quantize_block: activation::quantize_block };

@@ -1,6 +1,7 @@
 //! Activation rows: f32, and the 8-bit forms that the fast products read.
 
-use crate::{Cpu, Family, activation};
+use crate::activation::{Block, NARROW, NonFinite, WIDE};
+use crate::{Cpu, Family};
 
 /// `n` activation rows of `cols` values, with quantised forms made on demand.
 ///
@@ -20,14 +21,18 @@ pub(crate) struct Quantized {
     ready: bool,
     /// Blocks of a row; the last one may be shorter, its missing values are 0.
     pub(crate) blocks: usize,
-    /// Scales (and narrow sums) between a row and the next: `blocks` rounded up to 8, the rest 0.
+    /// From a row's scales to the next row's: `blocks` rounded up to 8, the rest 0.
     pub(crate) stride: usize,
-    /// `[n][blocks][block length]`.
+    /// `[blocks][n][block length]`: what one weight block meets lies together.
     pub(crate) q: Vec<i8>,
     /// `[n][stride]`.
     pub(crate) scale: Vec<f32>,
-    /// Sums of q: of 16 values `[n][blocks][16]` in the wide form, of a block `[n][stride]` in the narrow one.
+    /// `[blocks][n rounded up to 8]`, the rest 0.
+    pub(crate) scale_by_block: Vec<f32>,
+    /// Sums of q. Wide: of 16 values, `[blocks][n][16]`. Narrow: of a block, `[n][stride]`, the rest 0.
     pub(crate) sums: Vec<i16>,
+    /// Narrow only: `[blocks][n rounded up to 8]`, the rest 0.
+    pub(crate) sums_by_block: Vec<i16>,
 }
 
 impl Rows {
@@ -82,8 +87,8 @@ impl Rows {
     /// A row that holds a NaN or an infinity is pushed to `bad` by its index and counts as all zero.
     pub fn prepare(&mut self, cpu: Cpu, family: Family, bad: &mut Vec<usize>) {
         let (form, block) = match family {
-            Family::Wide => (&mut self.wide, activation::WIDE),
-            Family::Narrow => (&mut self.narrow, activation::NARROW),
+            Family::Wide => (&mut self.wide, WIDE),
+            Family::Narrow => (&mut self.narrow, NARROW),
             Family::Float => return,
         };
         if form.ready {
@@ -92,7 +97,8 @@ impl Rows {
         form.reset(self.n, self.cols, block);
         if self.cols > 0 {
             for (t, row) in self.values.chunks_exact(self.cols).enumerate() {
-                if cpu.quantize_row(row, form.row_mut(t, block)).is_err() {
+                if form.fill(cpu, t, self.n, row, block).is_err() {
+                    form.clear(t, self.n, block);
                     bad.push(t);
                 }
             }
@@ -111,34 +117,64 @@ impl Rows {
     }
 }
 
-/// One row's place in a [`Quantized`].
-pub(crate) struct RowMut<'a> {
-    pub(crate) block: activation::Block,
-    pub(crate) q: &'a mut [i8],
-    pub(crate) scale: &'a mut [f32],
-    pub(crate) sums: &'a mut [i16],
-}
-
 impl Quantized {
-    fn reset(&mut self, n: usize, cols: usize, block: activation::Block) {
+    fn reset(&mut self, n: usize, cols: usize, block: Block) {
         self.blocks = cols.div_ceil(block.len);
         self.stride = self.blocks.next_multiple_of(8);
         self.q.resize(n * self.blocks * block.len, 0);
-        self.scale.resize(n * self.stride, 0.0);
-        self.sums.resize(n * self.sums_stride(block), 0);
-    }
-
-    fn sums_stride(&self, block: activation::Block) -> usize {
-        self.stride * (block.len / block.sum_len)
-    }
-
-    fn row_mut(&mut self, t: usize, block: activation::Block) -> RowMut<'_> {
-        let (q, scale, sums) = (self.blocks * block.len, self.stride, self.sums_stride(block));
-        RowMut {
-            block,
-            q: &mut self.q[t * q..][..q],
-            scale: &mut self.scale[t * scale..][..scale],
-            sums: &mut self.sums[t * sums..][..sums],
+        let by_row = n * self.stride;
+        let by_block = self.blocks * n.next_multiple_of(8);
+        zeros(&mut self.scale, by_row);
+        zeros(&mut self.scale_by_block, by_block);
+        match block.sums() {
+            1 => {
+                zeros(&mut self.sums, by_row);
+                zeros(&mut self.sums_by_block, by_block);
+            }
+            sums => self.sums.resize(self.blocks * n * sums, 0),
         }
     }
+
+    /// Quantises row t of n.
+    fn fill(&mut self, cpu: Cpu, t: usize, n: usize, row: &[f32], block: Block) -> Result<(), NonFinite> {
+        for (b, x) in row.chunks(block.len).enumerate() {
+            let at = b * n + t;
+            let q = &mut self.q[at * block.len..][..block.len];
+            let (by_row, by_block) = (t * self.stride + b, b * n.next_multiple_of(8) + t);
+            let scale = if block.sums() == 1 {
+                let sums = &mut self.sums[by_row..=by_row];
+                let scale = cpu.quantize_block(x, q, sums)?;
+                self.sums_by_block[by_block] = sums[0];
+                scale
+            } else {
+                cpu.quantize_block(x, q, &mut self.sums[at * block.sums()..][..block.sums()])?
+            };
+            self.scale[by_row] = scale;
+            self.scale_by_block[by_block] = scale;
+        }
+        Ok(())
+    }
+
+    /// Makes row t of n all zero.
+    fn clear(&mut self, t: usize, n: usize, block: Block) {
+        for b in 0..self.blocks {
+            let at = b * n + t;
+            self.q[at * block.len..][..block.len].fill(0);
+            let (by_row, by_block) = (t * self.stride + b, b * n.next_multiple_of(8) + t);
+            self.scale[by_row] = 0.0;
+            self.scale_by_block[by_block] = 0.0;
+            if block.sums() == 1 {
+                self.sums[by_row] = 0;
+                self.sums_by_block[by_block] = 0;
+            } else {
+                self.sums[at * block.sums()..][..block.sums()].fill(0);
+            }
+        }
+    }
+}
+
+/// `len` zeros.
+fn zeros<T: Copy + Default>(values: &mut Vec<T>, len: usize) {
+    values.clear();
+    values.resize(len, T::default());
 }

@@ -64,9 +64,9 @@ fn fast_wide<B: Wide>(w: Matrix<'_>, x: &Quantized, n: usize, out: &mut [f32]) {
         for (b, block) in cast_slice::<u8, B>(w.row(r)).iter().enumerate() {
             block.unpack(&mut parts);
             for (t, tree) in trees.iter_mut().enumerate() {
-                let at = t * x.blocks + b;
+                let at = b * n + t;
                 let q = &x.q[at * wide::LEN..][..wide::LEN];
-                let sums = &x.sums[(t * x.stride + b) * 16..][..16];
+                let sums = &x.sums[at * 16..][..16];
                 tree.push(wide_block(B::MINIMA, &parts, q, sums, x.scale[t * x.stride + b]));
             }
         }
@@ -100,7 +100,7 @@ fn fast_narrow<B: Narrow>(w: Matrix<'_>, x: &Quantized, n: usize, out: &mut [f32
         for (b, block) in cast_slice::<u8, B>(w.row(r)).iter().enumerate() {
             block.unpack(&mut parts);
             for (t, tree) in trees.iter_mut().enumerate() {
-                let q = &x.q[(t * x.blocks + b) * narrow::LEN..][..narrow::LEN];
+                let q = &x.q[(b * n + t) * narrow::LEN..][..narrow::LEN];
                 let dot: i32 = parts.w.iter().zip(q).map(|(&w, &q)| i32::from(w) * i32::from(q)).sum();
                 let (d, sum) = (x.scale[t * x.stride + b], x.sums[t * x.stride + b]);
                 let product = (parts.d * d) * dot as f32;

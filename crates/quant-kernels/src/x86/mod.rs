@@ -1,0 +1,57 @@
+//! What the x86-64 instruction sets provide.
+//!
+//! | entry | AVX2 | AVX-512 |
+//! |---|---|---|
+//! | `exact` | avx2_exact | as AVX2 |
+//! | `fast`, wide formats | avx2_wide with avx2_k, avx2_iq | as AVX2 |
+//! | `fast`, narrow formats | avx2_narrow | as AVX2 |
+//! | `quantize_block` | avx2_quantize | as AVX2 |
+
+mod avx2;
+mod avx2_exact;
+mod avx2_iq;
+mod avx2_k;
+mod avx2_narrow;
+mod avx2_quantize;
+mod avx2_wide;
+mod scratch;
+
+use crate::activation::NonFinite;
+use crate::dequantize::{with_narrow, with_wide};
+use crate::matmul::Kernels;
+use crate::rows::Quantized;
+use crate::{Isa, Matrix, Rows};
+
+/// The entries of an instruction set; `None` for the scalar one.
+///
+/// They are reached only through a `Cpu`, and a `Cpu` of an instruction set exists only where the processor has it.
+pub(crate) fn kernels(isa: Isa) -> Option<&'static Kernels> {
+    match isa {
+        Isa::Scalar => None,
+        Isa::Avx2 | Isa::Avx512 => Some(&AVX2),
+    }
+}
+
+static AVX2: Kernels = Kernels { exact: exact_avx2, fast: fast_avx2, quantize_block: quantize_block_avx2 };
+
+fn exact_avx2(w: Matrix<'_>, x: &Rows, out: &mut [f32]) {
+    // SAFETY: `kernels` keeps this entry to processors with AVX2, FMA and F16C; `Cpu::matmul` has checked the sizes.
+    unsafe { avx2_exact::matmul(w, x, out) }
+}
+
+fn fast_avx2(w: Matrix<'_>, x: &Quantized, n: usize, out: &mut [f32]) {
+    // SAFETY: `kernels` keeps this entry to processors with AVX2, FMA and F16C; `Cpu::matmul` has checked the sizes and
+    // picked the form of the format's family.
+    unsafe {
+        with_wide!(w.quant(), Block => avx2_wide::matmul::<Block>(w, x, n, out), _ => {
+            with_narrow!(w.quant(), Block => avx2_narrow::matmul::<Block>(w, x, n, out), _ => {
+                unreachable!("the caller asks only for formats of the two integer families")
+            })
+        });
+    }
+}
+
+fn quantize_block_avx2(x: &[f32], q: &mut [i8], sums: &mut [i16]) -> Result<f32, NonFinite> {
+    // SAFETY: `kernels` keeps this entry to processors with AVX2.
+    unsafe { avx2_quantize::quantize_block(x, q, sums) }
+}
