@@ -2,9 +2,11 @@
 
 mod batch;
 mod dsa;
+mod feed;
 mod ffn;
 mod forward;
 mod head;
+mod inspect;
 mod kda;
 mod lanes;
 mod layout;
@@ -21,8 +23,7 @@ use std::sync::Arc;
 use quant_kernels::{Cpu, Isa, Precision};
 use rayon::ThreadPool;
 
-use batch::{Batch, Segment};
-use forward::Purpose;
+use batch::Segment;
 use lanes::Lanes;
 pub use observer::Observer;
 use observer::Watch;
@@ -33,7 +34,7 @@ use crate::executor::{Counters, Executor, Input, SeqId, Step, StepRow, Ticket, T
 use crate::model::Model;
 use crate::plan::{MemoryPlan, batch_rows, plan};
 use crate::sampler::Sampler;
-use crate::state::{Checkpoint, Kv, LayerState, Sequence};
+use crate::state::{Checkpoint, Kv, Sequence};
 
 pub(crate) use head::rows_at_once as logit_rows;
 
@@ -158,137 +159,6 @@ impl CpuExecutor {
         self.draft(seq, hidden, next, rows, &mut Watch(None))
     }
 
-    pub(crate) fn draft(
-        &mut self,
-        seq: SeqId,
-        hidden: &[f32],
-        next: &[Token],
-        rows: &mut dyn FnMut(usize, &[f32], &[f32]),
-        watch: &mut Watch<'_>,
-    ) -> Result<(), ExecError> {
-        let model = Arc::clone(&self.model);
-        let (config, width) = (model.config(), model.config().hidden);
-        let nextn = model.weights().nextn.as_ref().ok_or(ExecError::NoNextN)?;
-        if hidden.len() != next.len() * width {
-            let expected = next.len() * width;
-            return Err(ExecError::Length { what: "the hidden vectors", found: hidden.len(), expected });
-        }
-        self.check_tokens(next)?;
-        let sequence = self.usable(seq)?;
-        let before = sequence.draft_len(config.trunk);
-        if before + next.len() > self.ctx {
-            return Err(ExecError::Context { wanted: before + next.len(), ctx: self.ctx });
-        }
-        let mut sequence = self.take(seq)?;
-        if let Err(error) = sequence.dsa(config.trunk).reserve(config, next.len()) {
-            self.sequences.insert(seq, sequence);
-            return Err(error);
-        }
-        let at_once = self.rows.min(logit_rows(model.vocab()));
-        let mut segments = [Segment { id: seq, sequence, start: 0, n: 0, position: before, error: None }];
-        let chunks = next.chunks(at_once).zip(hidden.chunks(at_once * width)).enumerate();
-        for (i, (next, hidden)) in chunks {
-            segments[0].n = next.len();
-            let mut batch = Batch::new(&mut segments);
-            let (lanes, scratch) = (&self.lanes, &mut self.scratch);
-            self.pool
-                .install(|| nextn::draft(lanes, &model, nextn, hidden, next, &mut batch, scratch, watch));
-            if segments[0].error.is_none() {
-                let head = &self.scratch.head;
-                for (t, logits) in head.logits.chunks_exact(model.vocab()).take(next.len()).enumerate() {
-                    rows(i * at_once + t, head.hidden.row(t), logits);
-                }
-            }
-            segments[0].position += next.len();
-            if segments[0].error.is_some() {
-                break;
-            }
-        }
-        let [segment] = segments;
-        self.give_back(segment).map(drop)
-    }
-
-    /// Feeds tokens chunk by chunk; with `rows`, hands out each position's logits.
-    pub(crate) fn feed(
-        &mut self,
-        seq: SeqId,
-        tokens: &[Token],
-        mut rows: Option<&mut Rows<'_>>,
-        watch: &mut Watch<'_>,
-    ) -> Result<(), ExecError> {
-        self.check_tokens(tokens)?;
-        let before = self.usable(seq)?.tokens.len();
-        self.check_room(before, tokens.len())?;
-        if tokens.is_empty() {
-            return Ok(());
-        }
-        self.reserve(seq, tokens.len())?;
-        let model = Arc::clone(&self.model);
-        let purpose = if rows.is_some() { Purpose::Streams } else { Purpose::States };
-        for (i, chunk) in tokens.chunks(self.rows).enumerate() {
-            let sequence = self.take(seq)?;
-            let position = before + i * self.rows;
-            let mut segments =
-                [Segment { id: seq, sequence, start: 0, n: chunk.len(), position, error: None }];
-            self.pass(&model, chunk, &mut segments, purpose, watch);
-            if let Some(rows) = rows.as_deref_mut()
-                && segments[0].error.is_none()
-            {
-                let at_once = logit_rows(model.vocab());
-                for first in (0..chunk.len()).step_by(at_once) {
-                    let range = first..chunk.len().min(first + at_once);
-                    self.head(&model, range.clone(), &mut segments);
-                    if segments[0].error.is_some() {
-                        break;
-                    }
-                    let head = &self.scratch.head;
-                    for (t, logits) in range.clone().zip(head.logits.chunks_exact(model.vocab())) {
-                        rows(i * self.rows + t, head.hidden.row(t - first), logits);
-                    }
-                }
-            }
-            let [mut segment] = segments;
-            segment.sequence.tokens.extend_from_slice(chunk);
-            segment.sequence.sampled = None;
-            self.give_back(segment)?;
-            self.counters.prefilled += chunk.len() as u64;
-        }
-        Ok(())
-    }
-
-    /// Embeds and runs the trunk.
-    fn pass(
-        &mut self,
-        model: &Model,
-        tokens: &[Token],
-        segments: &mut [Segment],
-        purpose: Purpose,
-        watch: &mut Watch<'_>,
-    ) {
-        let (lanes, scratch) = (&self.lanes, &mut self.scratch);
-        self.pool.install(|| {
-            let mut batch = Batch::new(segments);
-            forward::embed(model, tokens, scratch);
-            forward::trunk(lanes, model, &mut batch, scratch, purpose, watch);
-        });
-        let config = model.config();
-        let moe_layers = (config.dense_layers..config.trunk).len() as u64;
-        self.counters.experts += moe_layers * (tokens.len() * config.experts_used) as u64;
-    }
-
-    /// Logits of batch rows `range` into `scratch.head`.
-    fn head(&mut self, model: &Model, range: std::ops::Range<usize>, segments: &mut [Segment]) {
-        let (lanes, scratch, first) = (&self.lanes, &mut self.scratch, range.start);
-        let notes = self.pool.install(|| {
-            head::hidden(lanes, model.config(), model.weights(), range, scratch);
-            head::logits(lanes, model.gguf(), &model.weights().output, &mut scratch.head, &scratch.faults);
-            let mut notes = scratch.faults.take();
-            notes.iter_mut().for_each(|note| note.row += first);
-            notes
-        });
-        Batch::new(segments).settle(&notes, model.config().trunk);
-    }
-
     fn check_tokens(&self, tokens: &[Token]) -> Result<(), ExecError> {
         let vocab = self.model.vocab();
         match tokens.iter().position(|token| *token as usize >= vocab) {
@@ -348,52 +218,6 @@ impl CpuExecutor {
             tokens.push(token);
         }
         Ok(tokens)
-    }
-
-    /// One batch of steps, at most `rows` of them.
-    fn steps(
-        &mut self,
-        steps: &[Step],
-        tokens: &[Token],
-        answer: &mut Vec<StepRow>,
-    ) -> Result<(), ExecError> {
-        let model = Arc::clone(&self.model);
-        let mut segments = Vec::with_capacity(steps.len());
-        for (start, step) in steps.iter().enumerate() {
-            let sequence = self.take(step.seq)?;
-            let position = sequence.tokens.len();
-            segments.push(Segment { id: step.seq, sequence, start, n: 1, position, error: None });
-        }
-        self.pass(&model, tokens, &mut segments, Purpose::Streams, &mut Watch(None));
-        let at_once = logit_rows(model.vocab());
-        for first in (0..steps.len()).step_by(at_once) {
-            let range = first..steps.len().min(first + at_once);
-            self.head(&model, range.clone(), &mut segments);
-            for (row, logits) in range.zip(self.scratch.head.logits.chunks_exact(model.vocab())) {
-                let segment = &mut segments[row];
-                segment.sequence.tokens.push(tokens[row]);
-                segment.sequence.sampled = None;
-                let mut out =
-                    StepRow { seq: segment.id, logits: None, token: None, error: segment.error.clone() };
-                if out.error.is_none() {
-                    if let Want::Sample(params) | Want::Both(params) = &steps[row].want {
-                        let token = self.sampler.sample(logits, &segment.sequence.tokens, params);
-                        segment.sequence.sampled = Some(token);
-                        out.token = Some(token);
-                    }
-                    if !matches!(steps[row].want, Want::Sample(_)) {
-                        out.logits = Some(logits.to_vec());
-                    }
-                }
-                answer.push(out);
-            }
-        }
-        for segment in segments {
-            // Its row of the answer carries the error.
-            let _reported = self.give_back(segment);
-        }
-        self.counters.decoded += steps.len() as u64;
-        Ok(())
     }
 }
 
@@ -481,77 +305,5 @@ impl Executor for CpuExecutor {
 
     fn counters(&self) -> Counters {
         Counters { open: self.sequences.len() as u64, ..self.counters }
-    }
-}
-
-/// What [`crate::probe`] shows.
-impl CpuExecutor {
-    pub(crate) fn trace(
-        &mut self,
-        seq: SeqId,
-        tokens: &[Token],
-        observer: &mut dyn Observer,
-        rows: &mut dyn FnMut(usize, &[f32], &[f32]),
-    ) -> Result<(), ExecError> {
-        self.feed(seq, tokens, Some(rows), &mut Watch(Some(observer)))
-    }
-
-    pub(crate) fn trace_draft(
-        &mut self,
-        seq: SeqId,
-        hidden: &[f32],
-        next: &[Token],
-        observer: &mut dyn Observer,
-        rows: &mut dyn FnMut(usize, &[f32], &[f32]),
-    ) -> Result<(), ExecError> {
-        self.draft(seq, hidden, next, rows, &mut Watch(Some(observer)))
-    }
-
-    pub(crate) fn embedding(&self, tokens: &[Token]) -> Result<Vec<f32>, ExecError> {
-        self.check_tokens(tokens)?;
-        let (model, hidden) = (&self.model, self.model.config().hidden);
-        let mut streams = vec![0.0; tokens.len() * model.config().residual()];
-        for (row, token) in streams.chunks_exact_mut(model.config().residual()).zip(tokens) {
-            for stream in row.chunks_exact_mut(hidden) {
-                model.weights().embed.row(model.gguf(), *token as usize, stream);
-            }
-        }
-        Ok(streams)
-    }
-
-    pub(crate) fn layer_forward(&mut self, layer: usize, streams: &[f32]) -> Result<Vec<f32>, ExecError> {
-        let model = Arc::clone(&self.model);
-        let (config, width) = (model.config(), model.config().residual());
-        if layer >= config.trunk || streams.is_empty() || streams.len() % width != 0 {
-            return Err(ExecError::Length { what: "the streams", found: streams.len(), expected: width });
-        }
-        let mut sequence = Sequence::new(config, self.kv)?;
-        let rows = streams.len() / width;
-        sequence.reserve(config, rows)?;
-        let mut segments =
-            [Segment { id: SeqId(u64::MAX), sequence, start: 0, n: 0, position: 0, error: None }];
-        let mut out = Vec::with_capacity(streams.len());
-        for chunk in streams.chunks(self.rows * width) {
-            segments[0].n = chunk.len() / width;
-            let (lanes, scratch) = (&self.lanes, &mut self.scratch);
-            self.pool.install(|| {
-                scratch.hyper.residual.reset(chunk.len() / width, width).copy_from_slice(chunk);
-                forward::layer(lanes, &model, layer, &mut Batch::new(&mut segments), scratch);
-            });
-            if let Some(error) = segments[0].error.take() {
-                return Err(error);
-            }
-            out.extend_from_slice(self.scratch.hyper.residual.f32());
-            segments[0].position += chunk.len() / width;
-        }
-        Ok(out)
-    }
-
-    pub(crate) fn kda_state(&self, seq: SeqId, layer: usize) -> Result<Option<(&[f32], &[f32])>, ExecError> {
-        let sequence = self.sequences.get(&seq).ok_or(ExecError::UnknownSequence(seq))?;
-        Ok(match sequence.layers.get(layer) {
-            Some(LayerState::Kda(state)) => Some((&state.conv, &state.matrix)),
-            _ => None,
-        })
     }
 }
