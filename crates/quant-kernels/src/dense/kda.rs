@@ -45,26 +45,23 @@ fn columns(state: &mut [f32], x: Tokens<'_>, from: usize, o: &mut [f32]) {
     }
 }
 
-/// Registers a tile: four sums hide the latency of a multiply-add.
-const REGISTERS: usize = 4;
-/// Values of a tile that is copied: 128 rows of 32 or 64 columns, 16 or 32 KB.
-const COPY: usize = 128 * 16 * REGISTERS;
+/// Columns a tile: four registers of 8 or two of 16, whose sums hide the latency of a multiply-add.
+const SPAN: usize = 32;
+/// The most rows that a tile is made for; 128 of them are 16 KB, half of a first-level cache.
+const ROWS: usize = 128;
 
-/// The same with a tile of columns at a time over all tokens.
-///
-/// Rows of 128 values are 512 bytes apart, so a tile in place would share an eighth of the sets of a first-level cache
-/// and evict itself; from three tokens on it is copied to where its rows touch.
+/// The same with 32 columns at a time over all tokens.
 #[inline(always)]
 pub(super) fn recurrence_vector<V: Vector>(v: V, state: &mut [f32], x: Tokens<'_>, o: &mut [f32]) {
-    let span = REGISTERS * V::WIDTH;
-    let whole = x.d - x.d % span;
-    for column in (0..whole).step_by(span) {
-        if x.beta.len() > 2 && x.d * span <= COPY {
-            copied(v, state, x, column, o);
-        } else {
-            for t in 0..x.beta.len() {
-                token(v, &mut state[column..], x.d, x, t, column, o);
-            }
+    let whole = if x.d <= ROWS { x.d - x.d % SPAN } else { 0 };
+    if x.beta.len() == 1 {
+        for column in (0..whole).step_by(SPAN) {
+            token(v, &mut state[column..], x, column, o);
+        }
+    } else if x.beta.len() > 1 {
+        let mut tile = [[0.0; SPAN]; ROWS];
+        for column in (0..whole).step_by(SPAN) {
+            span(v, state, x, column, &mut tile[..x.d], o);
         }
     }
     if whole < x.d {
@@ -72,67 +69,110 @@ pub(super) fn recurrence_vector<V: Vector>(v: V, state: &mut [f32], x: Tokens<'_
     }
 }
 
-/// All tokens on the tile at `column`, in a copy.
-#[inline(always)]
-fn copied<V: Vector>(v: V, state: &mut [f32], x: Tokens<'_>, column: usize, o: &mut [f32]) {
-    let span = REGISTERS * V::WIDTH;
-    let mut tile = [0.0; COPY];
-    for (tile, row) in tile.chunks_exact_mut(span).zip(state.chunks_exact(x.d)) {
-        tile.copy_from_slice(&row[column..column + span]);
-    }
-    for t in 0..x.beta.len() {
-        token(v, &mut tile[..x.d * span], span, x, t, column, o);
-    }
-    for (tile, row) in tile.chunks_exact(span).zip(state.chunks_exact_mut(x.d)) {
-        row[column..column + span].copy_from_slice(tile);
-    }
-}
-
-/// One token on a tile whose rows begin `stride` apart in `tile`; the tile's first column is `column` of v and o.
+/// One token on the columns from `column` on, in place; `state` begins at the first of them.
 ///
 /// The decayed state is made twice, by the same rounded product, instead of being stored between the passes.
 #[inline(always)]
-fn token<V: Vector>(
-    vector: V,
-    tile: &mut [f32],
-    stride: usize,
-    x: Tokens<'_>,
-    t: usize,
-    column: usize,
-    o: &mut [f32],
-) {
-    let span = REGISTERS * V::WIDTH;
-    let row = t * x.d..(t + 1) * x.d;
-    let (q, k, decay) = (&x.q[row.clone()], &x.k[row.clone()], &x.decay[row]);
-    let mut u = [vector.splat(0.0); REGISTERS];
-    for ((s, &k), &decay) in tile.chunks(stride).zip(k).zip(decay) {
-        let s = &s[..span];
+fn token<V: Vector>(vector: V, state: &mut [f32], x: Tokens<'_>, column: usize, o: &mut [f32]) {
+    let mut u = [vector.splat(0.0); 4];
+    for ((s, &k), &decay) in state.chunks(x.d).zip(x.k).zip(x.decay) {
+        let s = &s[..SPAN];
         let (k, decay) = (vector.splat(k), vector.splat(decay));
-        for (i, u) in u.iter_mut().enumerate() {
+        for (i, u) in u.iter_mut().enumerate().take(SPAN / V::WIDTH) {
             let s = vector.mul(vector.load(&s[i * V::WIDTH..]), decay);
             *u = vector.fma(k, s, *u);
         }
     }
-    let at = t * x.d + column;
-    let v = &x.v[at..at + span];
-    let beta = vector.splat(x.beta[t]);
-    let mut delta = u;
-    for (i, delta) in delta.iter_mut().enumerate() {
-        *delta = vector.mul(beta, vector.sub(vector.load(&v[i * V::WIDTH..]), *delta));
-    }
-    let mut sums = [vector.splat(0.0); REGISTERS];
-    for (((s, &k), &decay), &q) in tile.chunks_mut(stride).zip(k).zip(decay).zip(q) {
-        let s = &mut s[..span];
+    let delta = deltas(vector, u, &x.v[column..], x.beta[0]);
+    let mut sums = [vector.splat(0.0); 4];
+    for (((s, &k), &decay), &q) in state.chunks_mut(x.d).zip(x.k).zip(x.decay).zip(x.q) {
+        let s = &mut s[..SPAN];
         let (k, decay, q) = (vector.splat(k), vector.splat(decay), vector.splat(q));
-        for i in 0..REGISTERS {
+        for (i, sum) in sums.iter_mut().enumerate().take(SPAN / V::WIDTH) {
             let s = &mut s[i * V::WIDTH..];
             let updated = vector.fma(k, delta[i], vector.mul(vector.load(s), decay));
             vector.store(updated, s);
-            sums[i] = vector.fma(q, updated, sums[i]);
+            *sum = vector.fma(q, updated, *sum);
         }
     }
-    let o = &mut o[at..at + span];
-    for i in 0..REGISTERS {
-        vector.store(sums[i], &mut o[i * V::WIDTH..]);
+    for (i, &sum) in sums.iter().enumerate().take(SPAN / V::WIDTH) {
+        vector.store(sum, &mut o[column + i * V::WIDTH..]);
     }
+}
+
+/// Two tokens or more on the columns from `column` on, with their state in `tile`, \[d\]\[32\].
+///
+/// A token's update and the next token's decay and read share one pass over the tile. It is a copy because rows of 128
+/// values are 512 bytes apart: in place a tile would share an eighth of the sets of a first-level cache and evict
+/// itself.
+#[inline(always)]
+fn span<V: Vector>(
+    vector: V,
+    state: &mut [f32],
+    x: Tokens<'_>,
+    column: usize,
+    tile: &mut [[f32; SPAN]],
+    o: &mut [f32],
+) {
+    let d = x.d;
+    let mut u = [vector.splat(0.0); 4];
+    for (((tile, s), &k), &decay) in
+        tile.iter_mut().zip(state.chunks_exact(d)).zip(&x.k[..d]).zip(&x.decay[..d])
+    {
+        let s = &s[column..column + SPAN];
+        let (k, decay) = (vector.splat(k), vector.splat(decay));
+        for (i, u) in u.iter_mut().enumerate().take(SPAN / V::WIDTH) {
+            let s = vector.mul(vector.load(&s[i * V::WIDTH..]), decay);
+            vector.store(s, &mut tile[i * V::WIDTH..]);
+            *u = vector.fma(k, s, *u);
+        }
+    }
+    let last = x.beta.len() - 1;
+    for t in 0..last {
+        let (row, next) = (t * d..(t + 1) * d, (t + 1) * d..(t + 2) * d);
+        let delta = deltas(vector, u, &x.v[t * d + column..], x.beta[t]);
+        let mut sums = [vector.splat(0.0); 4];
+        u = sums;
+        let operands = x.k[row.clone()].iter().zip(&x.q[row]).zip(&x.decay[next.clone()]).zip(&x.k[next]);
+        for (tile, (((&k, &q), &decay), &next_k)) in tile.iter_mut().zip(operands) {
+            let (k, q) = (vector.splat(k), vector.splat(q));
+            let (decay, next_k) = (vector.splat(decay), vector.splat(next_k));
+            for i in 0..SPAN / V::WIDTH {
+                let s = vector.fma(k, delta[i], vector.load(&tile[i * V::WIDTH..]));
+                sums[i] = vector.fma(q, s, sums[i]);
+                let s = vector.mul(s, decay);
+                vector.store(s, &mut tile[i * V::WIDTH..]);
+                u[i] = vector.fma(next_k, s, u[i]);
+            }
+        }
+        for (i, &sum) in sums.iter().enumerate().take(SPAN / V::WIDTH) {
+            vector.store(sum, &mut o[t * d + column + i * V::WIDTH..]);
+        }
+    }
+    let row = last * d..(last + 1) * d;
+    let delta = deltas(vector, u, &x.v[last * d + column..], x.beta[last]);
+    let mut sums = [vector.splat(0.0); 4];
+    let operands = x.k[row.clone()].iter().zip(&x.q[row]);
+    for ((tile, s), (&k, &q)) in tile.iter().zip(state.chunks_exact_mut(d)).zip(operands) {
+        let s = &mut s[column..column + SPAN];
+        let (k, q) = (vector.splat(k), vector.splat(q));
+        for (i, sum) in sums.iter_mut().enumerate().take(SPAN / V::WIDTH) {
+            let updated = vector.fma(k, delta[i], vector.load(&tile[i * V::WIDTH..]));
+            vector.store(updated, &mut s[i * V::WIDTH..]);
+            *sum = vector.fma(q, updated, *sum);
+        }
+    }
+    for (i, &sum) in sums.iter().enumerate().take(SPAN / V::WIDTH) {
+        vector.store(sum, &mut o[last * d + column + i * V::WIDTH..]);
+    }
+}
+
+/// beta * (v - u)
+#[inline(always)]
+fn deltas<V: Vector>(vector: V, u: [V::F; 4], v: &[f32], beta: f32) -> [V::F; 4] {
+    let mut delta = u;
+    for (i, delta) in delta.iter_mut().enumerate().take(SPAN / V::WIDTH) {
+        *delta = vector.mul(vector.splat(beta), vector.sub(vector.load(&v[i * V::WIDTH..]), *delta));
+    }
+    delta
 }
