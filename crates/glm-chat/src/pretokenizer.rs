@@ -164,3 +164,63 @@ fn within(ranges: &[(char, char)], c: char) -> bool {
     let after = ranges.partition_point(|&(start, _)| start <= c);
     after > 0 && c <= ranges[after - 1].1
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
+    use tokenizers::{
+        OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, SplitDelimiterBehavior,
+    };
+
+    fn by_regex(text: &str) -> Vec<String> {
+        let split =
+            Split::new(SplitPattern::Regex(PATTERN.to_owned()), SplitDelimiterBehavior::Isolated, false)
+                .unwrap();
+        let mut string = PreTokenizedString::from(text);
+        split.pre_tokenize(&mut string).unwrap();
+        let splits = string.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        splits.into_iter().map(|(piece, _, _)| piece.to_owned()).filter(|piece| !piece.is_empty()).collect()
+    }
+
+    fn by_hand(text: &str) -> Vec<String> {
+        Pretokenizer::new().split(text).map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn t1_digits_are_grouped_by_three_from_the_left() {
+        assert_eq!(
+            by_hand("504 5504 1234567 3.14159"),
+            ["504", " ", "550", "4", " ", "123", "456", "7", " ", "3", ".", "141", "59"]
+        );
+    }
+
+    #[test]
+    fn every_alternative_of_the_pattern() {
+        for text in [
+            "it's IT'S we'Ll 'x 'ſt ''d 're're 'r 'v",
+            "\u{3000}字 \u{a0}b\tword\n\n  two\r\n \r x  ",
+            " !?\n\n(a)  ... \n  x",
+            "a\u{85}b\u{2028}c½Ⅳ٣٤٥६7",
+            "   ",
+            "\n",
+            " \n ",
+            "  \n  x",
+            "x  ",
+            "\u{301}e\u{301}",
+            "",
+        ] {
+            assert_eq!(by_hand(text), by_regex(text), "{text:?}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(400))]
+        #[test]
+        fn equal_to_the_regular_expression(text in "[ \t\r\n\u{a0}\u{85}'sStTlLrReEvVmMdDſ0-9٣½aé字😀.!\u{301}-]{0,40}", any in "\\PC{0,40}") {
+            prop_assert_eq!(by_hand(&text), by_regex(&text));
+            prop_assert_eq!(by_hand(&any), by_regex(&any));
+        }
+    }
+}

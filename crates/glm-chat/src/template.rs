@@ -4,6 +4,7 @@ use crate::conversation::{ChatRequest, RequestError};
 use crate::exact_json::marked_integer;
 use crate::prompt::Prompt;
 use crate::python_json::{BigInt, Dumps, float_repr};
+use crate::shield::{Inline, Level, NoSentinel, Shapes, Shield};
 use crate::special::SpecialSet;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, ValueKind};
@@ -43,7 +44,9 @@ pub enum TemplateError {
 #[derive(Debug)]
 pub struct Template {
     environment: Environment<'static>,
+    source: String,
     specials: SpecialSet,
+    shapes: Shapes,
 }
 
 impl Template {
@@ -58,7 +61,7 @@ impl Template {
         environment.set_syntax(syntax.map_err(|error| TemplateError::Compile(sentence(&error)))?);
         environment.set_auto_escape_callback(|_| AutoEscape::None);
         environment.set_recursion_limit(100);
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_unknown_method_callback(method);
         environment.set_formatter(|out, state, value| match value.kind() {
             ValueKind::Number if !value.is_integer() => match f64::try_from(value.clone()) {
                 Ok(float) => Ok(std::fmt::Write::write_str(out, &float_repr(float))?),
@@ -73,39 +76,82 @@ impl Template {
         environment
             .add_template_owned(NAME, source.to_owned())
             .map_err(|error| TemplateError::Compile(sentence(&error)))?;
-        Ok(Self { environment, specials: SpecialSet::new(specials) })
+        Ok(Self {
+            environment,
+            source: source.to_owned(),
+            specials: SpecialSet::new(specials),
+            shapes: Shapes::new(specials),
+        })
     }
 
     /// Renders a request.
+    ///
+    /// The text is that of plain rendering, and special tokens are recognised only where the template wrote them. A
+    /// template that decides by a special text inside a request string (and not by `</think>` in an assistant's content,
+    /// which is provided for) is rendered with that text broken up, since what it then writes could not be told from
+    /// what the request says.
     ///
     /// # Errors
     /// A field that cannot be used, or what the template raised.
     pub fn render(&self, request: &ChatRequest) -> Result<Prompt, TemplateError> {
         let variables = request.variables()?;
-        let text = self.run(&variables)?;
-        let specials = self.find_specials(&text);
-        let mut prompt = Prompt::new(text, specials);
-        if request.thinking_off() && request.add_generation_prompt {
+        let mut prompt = self.write(&variables)?;
+        let opens_turn = variables.get("add_generation_prompt").is_some_and(|v| v != &Json::Bool(false));
+        if opens_turn && request.thinking_off() {
             close_thinking(&mut prompt);
         }
         Ok(prompt)
     }
 
-    fn find_specials(&self, text: &str) -> Vec<std::ops::Range<usize>> {
-        let mut found = Vec::new();
-        let mut at = 0;
-        while let Some((range, _)) = self.specials.next(text, at) {
-            at = range.end;
-            found.push(range);
+    fn write(&self, variables: &Map<String, Json>) -> Result<Prompt, TemplateError> {
+        let plain = self.run(variables, None)?;
+        let shield = Shield::raise(&self.shapes, &self.source, variables).map_err(|NoSentinel| {
+            RequestError::new("messages", "every private-use character of Unicode is in the request")
+        })?;
+        let Some(shield) = shield else {
+            return Ok(self.recognise(&plain, None));
+        };
+        let mut first = None;
+        for level in [Level::Full, Level::Close] {
+            for inline in [Inline::Split, Inline::SplitLines, Inline::Leave] {
+                let covered = shield.cover(variables, level, inline);
+                let Ok(marked) = self.run(&covered, Some(shield.sentinel())) else { continue };
+                let prompt = self.recognise(&marked, Some(shield.sentinel()));
+                if prompt.as_str() == plain {
+                    return Ok(prompt);
+                }
+                first.get_or_insert(prompt);
+            }
         }
-        found
+        first.ok_or_else(|| {
+            TemplateError::Render("it fails on text that looks like a special token".to_owned())
+        })
     }
 
-    fn run(&self, variables: &Map<String, Json>) -> Result<String, TemplateError> {
+    /// Finds the special tokens of a rendered text and drops its sentinels.
+    fn recognise(&self, marked: &str, sentinel: Option<char>) -> Prompt {
+        let mut text = String::with_capacity(marked.len());
+        let mut specials = Vec::new();
+        let mut at = 0;
+        let append = |text: &mut String, piece: &str| match sentinel {
+            Some(sentinel) => text.extend(piece.split(sentinel)),
+            None => text.push_str(piece),
+        };
+        while let Some((range, _)) = self.specials.next(marked, at) {
+            append(&mut text, &marked[at..range.start]);
+            let start = text.len();
+            text.push_str(&marked[range.clone()]);
+            specials.push(start..text.len());
+            at = range.end;
+        }
+        append(&mut text, &marked[at..]);
+        Prompt::new(text, specials)
+    }
+
+    fn run(&self, variables: &Map<String, Json>, sentinel: Option<char>) -> Result<String, TemplateError> {
         let mut count = 0;
-        let context = Value::from_pairs(
-            variables.iter().map(|(key, value)| (key.clone(), to_value(value, &mut count))),
-        );
+        let given = variables.iter().map(|(key, value)| (key.clone(), to_value(value, &mut count)));
+        let context = Value::from_pairs(given.chain(sentinel.map(|c| (SENTINEL.to_owned(), Value::from(c)))));
         let mut environment = self.environment.clone();
         let fuel = FUEL.saturating_add(count.saturating_mul(FUEL_PER_VALUE));
         environment.set_fuel(Some(fuel));
@@ -120,6 +166,26 @@ impl Template {
             }
         })
     }
+}
+
+/// Variable that tells filters the sentinel. It is no identifier, so a template cannot name it.
+const SENTINEL: &str = " sentinel";
+
+fn sentinel_of(state: &State<'_, '_>) -> Option<char> {
+    state.lookup(SENTINEL)?.as_str()?.chars().next()
+}
+
+/// Methods of Python's strings, lists and dictionaries. Those that answer a question about a string's ends are asked
+/// without sentinels.
+fn method(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
+    if matches!(name, "startswith" | "endswith")
+        && let (Some(sentinel), Some(text)) = (sentinel_of(state), value.as_str())
+        && text.contains(sentinel)
+    {
+        let bare = Value::from(text.replace(sentinel, ""));
+        return minijinja_contrib::pycompat::unknown_method_callback(state, &bare, name, args);
+    }
+    minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
 }
 
 /// Marks an error as raised by the template itself.
@@ -178,7 +244,7 @@ fn to_value(json: &Json, count: &mut u64) -> Value {
 /// `tojson(ensure_ascii=True, indent=None, separators=None, sort_keys=False)`: Python's `json.dumps`, without the HTML
 /// escaping that the template engine's own filter does.
 fn to_json(
-    _state: &State<'_, '_>,
+    state: &State<'_, '_>,
     value: &Value,
     ensure_ascii: Option<Value>,
     options: Kwargs,
@@ -220,7 +286,7 @@ fn to_json(
         indent,
         item_separator,
         key_separator,
-        verbatim: None,
+        verbatim: sentinel_of(state),
     };
     dumps.write(value).map(Value::from)
 }

@@ -1,0 +1,290 @@
+//! Keeping special tokens out of what a request says.
+//!
+//! A chat template is one program that mixes its own text with strings of the request, and its output does not tell them
+//! apart. So before rendering, every place of a request string that could take part in the text of a special token gets a
+//! character that occurs nowhere else (the sentinel). In the output a special token counts only where its text is
+//! unbroken, and then the sentinels are dropped.
+//!
+//! A special text needs its first character, and then all that follows. So a sentinel comes after every character of a
+//! string that begins a special text, in any case (a template may change the case, or drop characters); before the start
+//! of a string that a special text could continue into, and after the end of one that it could continue from (two
+//! neighbouring strings, or a string and the template's own text, must not join into one); and after a short string that
+//! lies inside a special text (the template may put `<|` and `|>` around a name). Sentinels stand beside characters that
+//! are not white space, so that stripping white space works as without them.
+
+use crate::special::SpecialSet;
+use serde_json::{Map, Value};
+use std::collections::HashSet;
+
+/// What request strings are compared with, all in lower case (ASCII).
+#[derive(Debug)]
+pub(crate) struct Shapes {
+    whole: SpecialSet,
+    firsts: HashSet<char>,
+    /// Proper beginnings and proper ends of special texts.
+    heads: HashSet<Box<str>>,
+    tails: HashSet<Box<str>>,
+    /// What lies strictly inside of one.
+    middles: HashSet<Box<str>>,
+}
+
+impl Shapes {
+    pub(crate) fn new(specials: &[String]) -> Self {
+        let lower: Vec<String> = specials.iter().map(|text| text.to_ascii_lowercase()).collect();
+        let (mut heads, mut tails, mut middles) = (HashSet::new(), HashSet::new(), HashSet::new());
+        for text in &lower {
+            let cuts: Vec<usize> = text.char_indices().map(|(at, _)| at).skip(1).collect();
+            for (i, &from) in cuts.iter().enumerate() {
+                heads.insert(text[..from].into());
+                tails.insert(text[from..].into());
+                // A special text of unreasonable length must not make a table of its square.
+                for &to in cuts[i + 1..].iter().take(64) {
+                    middles.insert(text[from..to].into());
+                }
+            }
+        }
+        let firsts = lower.iter().filter_map(|text| text.chars().next()).collect();
+        Self { whole: SpecialSet::new(&lower), firsts, heads, tails, middles }
+    }
+
+    /// Byte positions of `text` where a sentinel has to stand, ascending.
+    fn places(&self, text: &str, grip: Grip) -> Vec<usize> {
+        let lower = text.to_ascii_lowercase();
+        let mut places = Vec::new();
+        if grip == Grip::Full {
+            let begins = lower.char_indices().filter(|(_, c)| self.firsts.contains(c));
+            places.extend(begins.map(|(at, c)| at + c.len_utf8()));
+        } else {
+            let mut at = 0;
+            while let Some((range, _)) = self.whole.next(&lower, at) {
+                at = range.start + lower[range.start..].chars().next().map_or(1, char::len_utf8);
+                places.push(at);
+            }
+        }
+        if grip != Grip::Whole {
+            let end = lower.trim_end().len();
+            let start = lower.len() - lower.trim_start().len();
+            let longest = self.whole.longest();
+            for edge in [start, 0] {
+                let ends =
+                    (edge + 1..=lower.len().min(edge + longest)).filter(|&to| lower.is_char_boundary(to));
+                if ends.into_iter().any(|to| self.tails.contains(&lower[edge..to])) {
+                    places.push(edge);
+                }
+            }
+            for edge in [end, lower.len()] {
+                let starts =
+                    (edge.saturating_sub(longest)..edge).filter(|&from| lower.is_char_boundary(from));
+                if starts.into_iter().any(|from| self.heads.contains(&lower[from..edge])) {
+                    places.push(edge);
+                }
+            }
+            if grip == Grip::Full && self.middles.contains(lower.trim()) {
+                places.push(end);
+            }
+        }
+        places.sort_unstable();
+        places.dedup();
+        places
+    }
+}
+
+/// How firmly one string is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Grip {
+    /// Special texts inside it.
+    Whole,
+    /// And its ends.
+    Ends,
+    /// Every character that begins a special text, its ends, and the whole string where it lies inside a special text.
+    Full,
+}
+
+/// How firmly a request is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Level {
+    /// Strings fully, keys of objects with their ends.
+    Full,
+    /// Strings with their ends, keys only where they hold a whole special text: for a template that looks up a key or
+    /// compares a string which the other level breaks.
+    Close,
+}
+
+impl Level {
+    fn text(self) -> Grip {
+        match self {
+            Self::Full => Grip::Full,
+            Self::Close => Grip::Ends,
+        }
+    }
+
+    fn key(self) -> Grip {
+        match self {
+            Self::Full => Grip::Ends,
+            Self::Close => Grip::Whole,
+        }
+    }
+
+    /// For the value of `key`. Roles are checked before, and the type of a content part or of a schema is a word that
+    /// templates compare.
+    fn value(self, key: &str) -> Grip {
+        if matches!(key, "role" | "type") { Grip::Whole } else { self.text() }
+    }
+}
+
+/// What is done to an assistant's content that holds its reasoning inline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Inline {
+    /// It is taken apart at the tags, as the model family's templates do: they look for `</think>` in the string and
+    /// would not find a broken one.
+    Split,
+    /// The same, and line breaks beside the tags are dropped.
+    SplitLines,
+    /// It is left alone.
+    Leave,
+}
+
+/// Every character that could serve as a sentinel is in the request.
+#[derive(Debug)]
+pub(crate) struct NoSentinel;
+
+/// Breaks special texts in the strings of one request.
+#[derive(Debug)]
+pub(crate) struct Shield<'a> {
+    shapes: &'a Shapes,
+    sentinel: char,
+}
+
+impl<'a> Shield<'a> {
+    /// `None` if nothing in `variables` could take part in a special token, so that plain rendering is safe; else a shield
+    /// whose sentinel is neither in `variables` nor in `source`.
+    pub(crate) fn raise(
+        shapes: &'a Shapes,
+        source: &str,
+        variables: &Map<String, Value>,
+    ) -> Result<Option<Self>, NoSentinel> {
+        let mut danger = false;
+        let mut used = HashSet::new();
+        let mut note = |text: &str| used.extend(text.chars().filter(|&c| c >= '\u{FDD0}'));
+        note(source);
+        visit_map(variables, Level::Full, &mut |text, grip| {
+            danger = danger || !shapes.places(text, grip).is_empty();
+            note(text);
+        });
+        if !danger {
+            return Ok(None);
+        }
+        // Noncharacters, which no text should hold; private characters after them.
+        let mut candidates = ('\u{FDD0}'..='\u{FDEF}').chain('\u{F0000}'..='\u{10FFFD}');
+        let sentinel = candidates.find(|c| !used.contains(c)).ok_or(NoSentinel)?;
+        Ok(Some(Self { shapes, sentinel }))
+    }
+
+    pub(crate) fn sentinel(&self) -> char {
+        self.sentinel
+    }
+
+    /// The variables with every dangerous place broken.
+    pub(crate) fn cover(
+        &self,
+        variables: &Map<String, Value>,
+        level: Level,
+        inline: Inline,
+    ) -> Map<String, Value> {
+        let mut variables = variables.clone();
+        if let Some(Value::Array(messages)) = variables.get_mut("messages") {
+            messages.iter_mut().for_each(|message| take_apart(message, inline));
+        }
+        self.cover_map(&variables, level)
+    }
+
+    fn cover_map(&self, map: &Map<String, Value>, level: Level) -> Map<String, Value> {
+        map.iter()
+            .map(|(key, value)| {
+                (self.cover_text(key, level.key()), self.cover_value(value, level, level.value(key)))
+            })
+            .collect()
+    }
+
+    fn cover_value(&self, value: &Value, level: Level, grip: Grip) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.cover_text(text, grip)),
+            Value::Array(items) => {
+                Value::Array(items.iter().map(|item| self.cover_value(item, level, level.text())).collect())
+            }
+            Value::Object(map) => Value::Object(self.cover_map(map, level)),
+            plain => plain.clone(),
+        }
+    }
+
+    fn cover_text(&self, text: &str, grip: Grip) -> String {
+        let places = self.shapes.places(text, grip);
+        let mut out = String::with_capacity(text.len() + places.len() * self.sentinel.len_utf8());
+        let mut done = 0;
+        for place in places {
+            out.push_str(&text[done..place]);
+            out.push(self.sentinel);
+            done = place;
+        }
+        out.push_str(&text[done..]);
+        out
+    }
+}
+
+/// Shows every string of `map`, keys included, with its grip.
+fn visit_map(map: &Map<String, Value>, level: Level, see: &mut impl FnMut(&str, Grip)) {
+    for (key, value) in map {
+        see(key, level.key());
+        visit(value, level, level.value(key), see);
+    }
+}
+
+fn visit(value: &Value, level: Level, grip: Grip, see: &mut impl FnMut(&str, Grip)) {
+    match value {
+        Value::String(text) => see(text, grip),
+        Value::Array(items) => items.iter().for_each(|item| visit(item, level, level.text(), see)),
+        Value::Object(map) => visit_map(map, level, see),
+        _ => {}
+    }
+}
+
+/// Moves the inline reasoning of an assistant's message to `reasoning_content`: what stands before the first `</think>`
+/// and after the last `<think>` there; the content is what follows the last `</think>`.
+fn take_apart(message: &mut Value, inline: Inline) {
+    let Some(message) = message.as_object_mut().filter(|m| m.get("role").is_some_and(|r| r == "assistant"))
+    else {
+        return;
+    };
+    if inline == Inline::Leave || message.get("reasoning_content").is_some_and(Value::is_string) {
+        return;
+    }
+    let Some(body) = message.get("content").and_then(whole_text) else { return };
+    let (Some((before, _)), Some((_, content))) = (body.split_once("</think>"), body.rsplit_once("</think>"))
+    else {
+        return;
+    };
+    let reasoning = before.rsplit_once("<think>").map_or(before, |(_, after)| after);
+    let (reasoning, content) = match inline {
+        Inline::SplitLines => (reasoning.trim_matches('\n'), content.trim_start_matches('\n')),
+        _ => (reasoning, content),
+    };
+    let (reasoning, content) = (Value::from(reasoning), Value::from(content));
+    message.insert("reasoning_content".to_owned(), reasoning);
+    message.insert("content".to_owned(), content);
+}
+
+/// Content as one string, if it is text alone.
+fn whole_text(content: &Value) -> Option<String> {
+    match content {
+        Value::String(text) => Some(text.clone()),
+        Value::Array(parts) => parts
+            .iter()
+            .map(|part| match part {
+                Value::String(text) => Some(text.as_str()),
+                part if part["type"] == "text" => part["text"].as_str(),
+                _ => None,
+            })
+            .collect(),
+        _ => None,
+    }
+}

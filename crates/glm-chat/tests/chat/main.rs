@@ -1,0 +1,8 @@
+//! Tests of the crate through its public face.
+
+mod injection;
+mod python_json;
+mod rendering;
+mod splitting;
+mod tokenizer;
+mod vocabulary;
