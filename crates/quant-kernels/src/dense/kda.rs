@@ -55,8 +55,14 @@ const ROWS: usize = 128;
 pub(super) fn recurrence_vector<V: Vector>(v: V, state: &mut [f32], x: Tokens<'_>, o: &mut [f32]) {
     let whole = if x.d <= ROWS { x.d - x.d % SPAN } else { 0 };
     if x.beta.len() == 1 {
-        for column in (0..whole).step_by(SPAN) {
-            token(v, &mut state[column..], x, column, o);
+        let mut column = 0;
+        while column + 4 * V::WIDTH <= whole {
+            token::<V, 4>(v, &mut state[column..], x, column, o);
+            column += 4 * V::WIDTH;
+        }
+        while column < whole {
+            token::<V, 2>(v, &mut state[column..], x, column, o);
+            column += 2 * V::WIDTH;
         }
     } else if x.beta.len() > 1 {
         let mut tile = [[0.0; SPAN]; ROWS];
@@ -69,33 +75,41 @@ pub(super) fn recurrence_vector<V: Vector>(v: V, state: &mut [f32], x: Tokens<'_
     }
 }
 
-/// One token on the columns from `column` on, in place; `state` begins at the first of them.
+/// One token on C registers of columns from `column` on, in place; `state` begins at the first of them. Four registers
+/// hide the latency of the sums; two take what a tile of 32 columns leaves of 16-wide ones.
 ///
 /// The decayed state is made twice, by the same rounded product, instead of being stored between the passes.
 #[inline(always)]
-fn token<V: Vector>(vector: V, state: &mut [f32], x: Tokens<'_>, column: usize, o: &mut [f32]) {
-    let mut u = [vector.splat(0.0); 4];
+fn token<V: Vector, const C: usize>(
+    vector: V,
+    state: &mut [f32],
+    x: Tokens<'_>,
+    column: usize,
+    o: &mut [f32],
+) {
+    let span = C * V::WIDTH;
+    let mut u = [vector.splat(0.0); C];
     for ((s, &k), &decay) in state.chunks(x.d).zip(x.k).zip(x.decay) {
-        let s = &s[..SPAN];
+        let s = &s[..span];
         let (k, decay) = (vector.splat(k), vector.splat(decay));
-        for (i, u) in u.iter_mut().enumerate().take(SPAN / V::WIDTH) {
+        for (i, u) in u.iter_mut().enumerate() {
             let s = vector.mul(vector.load(&s[i * V::WIDTH..]), decay);
             *u = vector.fma(k, s, *u);
         }
     }
     let delta = deltas(vector, u, &x.v[column..], x.beta[0]);
-    let mut sums = [vector.splat(0.0); 4];
+    let mut sums = [vector.splat(0.0); C];
     for (((s, &k), &decay), &q) in state.chunks_mut(x.d).zip(x.k).zip(x.decay).zip(x.q) {
-        let s = &mut s[..SPAN];
+        let s = &mut s[..span];
         let (k, decay, q) = (vector.splat(k), vector.splat(decay), vector.splat(q));
-        for (i, sum) in sums.iter_mut().enumerate().take(SPAN / V::WIDTH) {
+        for (i, sum) in sums.iter_mut().enumerate() {
             let s = &mut s[i * V::WIDTH..];
             let updated = vector.fma(k, delta[i], vector.mul(vector.load(s), decay));
             vector.store(updated, s);
             *sum = vector.fma(q, updated, *sum);
         }
     }
-    for (i, &sum) in sums.iter().enumerate().take(SPAN / V::WIDTH) {
+    for (i, &sum) in sums.iter().enumerate() {
         vector.store(sum, &mut o[column + i * V::WIDTH..]);
     }
 }
@@ -167,12 +181,12 @@ fn span<V: Vector>(
     }
 }
 
-/// beta * (v - u)
+/// beta * (v - u), as many registers as v has values for.
 #[inline(always)]
-fn deltas<V: Vector>(vector: V, u: [V::F; 4], v: &[f32], beta: f32) -> [V::F; 4] {
+fn deltas<V: Vector, const C: usize>(vector: V, u: [V::F; C], v: &[f32], beta: f32) -> [V::F; C] {
     let mut delta = u;
-    for (i, delta) in delta.iter_mut().enumerate().take(SPAN / V::WIDTH) {
-        *delta = vector.mul(vector.splat(beta), vector.sub(vector.load(&v[i * V::WIDTH..]), *delta));
+    for (delta, v) in delta.iter_mut().zip(v.chunks_exact(V::WIDTH)) {
+        *delta = vector.mul(vector.splat(beta), vector.sub(vector.load(v), *delta));
     }
     delta
 }
