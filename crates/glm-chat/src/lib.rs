@@ -1,4 +1,4 @@
-//! Text side of GLM-5.3-Flash: see the README of this crate.
+#![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
 mod byte_level;

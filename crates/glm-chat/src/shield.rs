@@ -167,10 +167,13 @@ impl<'a> Shield<'a> {
         let mut used = HashSet::new();
         let mut note = |text: &str| used.extend(text.chars().filter(|&c| c >= '\u{FDD0}'));
         note(source);
-        visit_map(variables, Level::Full, &mut |text, grip| {
+        let mut see = |text: &str, grip| {
             danger = danger || !shapes.places(text, grip).is_empty();
             note(text);
-        });
+        };
+        for (name, value) in variables {
+            visit(value, Level::Full, Level::Full.value(name), &mut see);
+        }
         if !danger {
             return Ok(None);
         }
@@ -195,7 +198,11 @@ impl<'a> Shield<'a> {
         if let Some(Value::Array(messages)) = variables.get_mut("messages") {
             messages.iter_mut().for_each(|message| take_apart(message, inline));
         }
-        self.cover_map(&variables, level)
+        // Names of variables are the template's own words.
+        for (name, value) in &mut variables {
+            *value = self.cover_value(value, level, level.value(name));
+        }
+        variables
     }
 
     fn cover_map(&self, map: &Map<String, Value>, level: Level) -> Map<String, Value> {

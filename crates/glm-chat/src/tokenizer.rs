@@ -121,6 +121,37 @@ const CONTROL: i32 = 3;
 const USER_DEFINED: i32 = 4;
 const UNUSED: i32 = 5;
 
+/// The two tokens of every merge. `longest` is the length of the longest token: the library copies a merge's result into a
+/// buffer of that size before it looks the result up.
+fn split_merges(merges: &[String], longest: usize) -> Result<Vec<(String, String)>, TokenizerError> {
+    let split = merges.iter().enumerate().map(|(index, merge)| {
+        let refuse = |reason| TokenizerError::Merge { index, merge: merge.clone(), reason };
+        let (left, right) =
+            merge.split_once(' ').ok_or_else(|| refuse("two tokens and a space were expected"))?;
+        if left.len() + right.len() > longest {
+            return Err(refuse("its result is not a token"));
+        }
+        Ok((left.to_owned(), right.to_owned()))
+    });
+    split.collect()
+}
+
+/// Names the merge that the library stumbled over. (Looking all parts up beforehand would double the time.)
+fn refused(error: &(dyn std::error::Error + Send + Sync + 'static), merges: &[String]) -> TokenizerError {
+    if let Some(tokenizers::models::bpe::Error::MergeTokenOutOfVocabulary(missing)) = error.downcast_ref() {
+        for (index, merge) in merges.iter().enumerate() {
+            let Some((left, right)) = merge.split_once(' ') else { continue };
+            let part = left == missing || right == missing;
+            let result = || missing.strip_prefix(left).is_some_and(|rest| rest == right);
+            if part || result() {
+                let reason = if part { "a part of it is not a token" } else { "its result is not a token" };
+                return TokenizerError::Merge { index, merge: merge.clone(), reason };
+            }
+        }
+    }
+    TokenizerError::Library(error.to_string())
+}
+
 /// Turn ends of the model family; `stop_tokens` has them in addition to the ids that the file names, because files have
 /// been seen with `eos_token_id` alone.
 const STOP_TEXTS: [&str; 3] = ["<|endoftext|>", "<|user|>", "<|observation|>"];
@@ -184,23 +215,7 @@ impl Tokenizer {
             }
         }
 
-        let mut merges = Vec::with_capacity(source.merges.len());
-        let mut joined = String::new();
-        for (index, merge) in source.merges.iter().enumerate() {
-            let refuse = |reason| TokenizerError::Merge { index, merge: merge.clone(), reason };
-            let (left, right) =
-                merge.split_once(' ').ok_or_else(|| refuse("two tokens and a space were expected"))?;
-            if !vocab.contains_key(left) || !vocab.contains_key(right) {
-                return Err(refuse("a part of it is not a token"));
-            }
-            joined.clear();
-            joined.push_str(left);
-            joined.push_str(right);
-            if !vocab.contains_key(joined.as_str()) {
-                return Err(refuse("its result is not a token"));
-            }
-            merges.push((left.to_owned(), right.to_owned()));
-        }
+        let merges = split_merges(&source.merges, vocab.keys().map(String::len).max().unwrap_or(0))?;
 
         let mut stop = Vec::new();
         for (key, id) in
@@ -220,7 +235,7 @@ impl Tokenizer {
             .vocab_and_merges(vocab, merges)
             .ignore_merges(true)
             .build()
-            .map_err(|error| TokenizerError::Library(error.to_string()))?;
+            .map_err(|error| refused(&*error, &source.merges))?;
         let mut special_sorted = special_ids.clone();
         special_sorted.sort_unstable();
         // An empty special text can never be matched, but it keeps its id in the sorted list.

@@ -5,4 +5,5 @@ mod python_json;
 mod rendering;
 mod splitting;
 mod tokenizer;
+mod traps;
 mod vocabulary;

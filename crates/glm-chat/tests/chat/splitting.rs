@@ -555,6 +555,18 @@ proptest! {
         }
     }
 
+    /// Any ids at all: nothing panics, and without tools and stops nothing of the text is lost.
+    #[test]
+    fn any_ids_are_survived(ids in prop::collection::vec(0u32..520, 0..80), thinking_open in any::<bool>()) {
+        let Some(tokenizer) = tiny_a() else { return Ok(()) };
+        let _ = run(tokenizer, &SplitterOptions { thinking_open, ..answer() }, &ids, Ending::Turn);
+        let ids: Vec<u32> = ids.into_iter().filter(|&id| !tokenizer.is_special(id)).collect();
+        let (events, _) = run(tokenizer, &SplitterOptions::default(), &ids, Ending::Turn);
+        let mut reply = Reply::default();
+        reply.extend(events);
+        prop_assert_eq!(reply.text, tokenizer.decode(&ids));
+    }
+
     /// Well-formed calls come out as they went in.
     #[test]
     fn p2_generated(values in prop::collection::btree_map("[a-z]{1,8}", "\\PC{0,20}", 0..5), before in "[a-c .]{0,8}") {

@@ -195,6 +195,10 @@ fn broken_vocabularies_are_refused_by_name() {
         (&|s| s.merges[5] = "zzz a".into(), "a part of it is not a token"),
         (&|s| s.merges[5] = "a b c".into(), "tokenizer.ggml.merges[5]"),
         (&|s| s.merges[5] = "! \u{e9}".into(), "its result is not a token"),
+        (
+            &|s| s.merges[5] = format!("{0} {0}", "\u{120}\u{120}\u{120}\u{120}\u{120}\u{120}\u{120}"),
+            "its result is not a token",
+        ),
         (&|s| s.eot = Some(512), "tokenizer.ggml.eot_token_id is 512, but there are 512 tokens"),
     ] {
         let message = refused(change);
