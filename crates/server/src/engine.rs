@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-pub use crate::sampler::SamplerParams;
+pub use glm_graph::SamplerParams;
 
 /// What the server has to know about the model it serves.
 #[derive(Clone, Debug, PartialEq, Eq)]

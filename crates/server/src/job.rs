@@ -129,3 +129,110 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
         .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no message")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ops::ControlFlow;
+    use std::sync::{Arc, Mutex};
+
+    use glm_chat::{Tokenizer, VocabSource};
+    use tokio::sync::mpsc;
+
+    use super::run;
+    use crate::engine::{EngineError, Event, Finish, Generate, ModelInfo, Options, SamplerParams};
+    use crate::queue::{Job, Queue, Update};
+    use crate::turn::Turn;
+
+    /// What happens to the request before a step.
+    type Meddle = Box<dyn FnMut(usize) + Send>;
+
+    /// Prefill in three steps, then tokens for ever; counts its steps.
+    struct Endless {
+        steps: usize,
+        meddle: Meddle,
+    }
+
+    impl Generate for Endless {
+        fn info(&self) -> ModelInfo {
+            ModelInfo { id: "endless".into(), context: 10, vocab: 256 }
+        }
+
+        fn generate(
+            &mut self,
+            _: &[u32],
+            _: &Options,
+            on: &mut dyn FnMut(Event) -> ControlFlow<()>,
+        ) -> Result<Finish, EngineError> {
+            loop {
+                self.steps += 1;
+                (self.meddle)(self.steps);
+                let event = match self.steps {
+                    done @ 1..=3 => Event::Prefill { done, total: 3 },
+                    _ => Event::Token(97),
+                };
+                if on(event).is_break() {
+                    return Ok(Finish::Cancelled);
+                }
+                assert!(self.steps < 100, "nobody stopped the engine");
+            }
+        }
+    }
+
+    fn job(reply: mpsc::UnboundedSender<Update>) -> Job {
+        let tokens: Vec<String> = (0..=255_u32)
+            .scan(256, |next, b| {
+                let plain = matches!(b, 33..=126 | 161..=172 | 174..=255);
+                let code = if plain { b } else { std::mem::replace(next, *next + 1) };
+                char::from_u32(code).map(String::from)
+            })
+            .collect();
+        let source = VocabSource {
+            model: "gpt2".into(),
+            pre: "glm4".into(),
+            token_types: vec![1; tokens.len()],
+            tokens,
+            ..VocabSource::default()
+        };
+        let turn = Turn::text(Tokenizer::new(source).unwrap().detokenizer(), Vec::new());
+        let options = Options { max_tokens: 5, sampler: SamplerParams::default(), stop_tokens: vec![] };
+        Job { id: "job".into(), prompt: vec![1, 2, 3], options, turn, progress: true, reply }
+    }
+
+    #[test]
+    fn a_client_that_leaves_costs_the_step_it_leaves_in() {
+        for at in 1..=6 {
+            let (sender, receiver) = mpsc::unbounded_channel();
+            let receiver = Mutex::new(Some(receiver));
+            let meddle: Meddle = Box::new(move |step| {
+                if step == at {
+                    drop(receiver.lock().unwrap().take());
+                }
+            });
+            let mut engine = Endless { steps: 0, meddle };
+            assert!(run(job(sender), &mut engine, true, &Queue::new(1)));
+            assert_eq!(engine.steps, at);
+        }
+    }
+
+    #[test]
+    fn a_cut_ends_the_step_it_comes_in_with_an_error() {
+        for at in 1..=6 {
+            let (sender, mut receiver) = mpsc::unbounded_channel();
+            let queue = Arc::new(Queue::new(1));
+            let cutter = Arc::clone(&queue);
+            let meddle: Meddle = Box::new(move |step| {
+                if step == at {
+                    cutter.cut();
+                }
+            });
+            let mut engine = Endless { steps: 0, meddle };
+            assert!(run(job(sender), &mut engine, true, &queue));
+            assert_eq!(engine.steps, at);
+            let mut last = None;
+            while let Ok(update) = receiver.try_recv() {
+                last = Some(update);
+            }
+            assert!(matches!(last, Some(Update::Failed(error)) if error.status == 503));
+        }
+    }
+}

@@ -19,7 +19,6 @@ mod outcome;
 mod queue;
 mod response;
 mod routes;
-mod sampler;
 mod serve;
 mod settings;
 mod shutdown;

@@ -107,8 +107,9 @@ fn sampler(
     if let Some(k) = body.get("top_k").integer(-1..=i64::MAX)? {
         params.top_k = usize::try_from(k).unwrap_or(0);
     }
+    // Clients that send 0 want the most probable token alone.
     if let Some(p) = body.get("top_p").number(0.0..=1.0)? {
-        params.top_p = p;
+        params.top_p = p.max(f32::MIN_POSITIVE);
     }
     if let Some(p) = body.get("min_p").number(0.0..=1.0)? {
         params.min_p = p;
@@ -203,6 +204,19 @@ mod tests {
     }
 
     #[test]
+    fn whatever_is_accepted_can_be_sampled() {
+        let extremes = [
+            json!({"temperature": 3.4e38, "top_p": 0, "min_p": 1, "repetition_penalty": 1e-40, "top_k": i64::MAX}),
+            json!({"temperature": 1e-300, "top_p": 1e-300, "min_p": 0, "repetition_penalty": 3e38, "top_k": -1}),
+            json!({"temperature": -0.0, "logit_bias": {"0": -100, "299": 100}, "penalty_last_n": 0}),
+        ];
+        for body in extremes {
+            let params = read(body.clone()).unwrap().sampler;
+            assert!(params.check(300).is_ok(), "{body}: {:?}", params.check(300));
+        }
+    }
+
+    #[test]
     fn no_limit_has_four_spellings() {
         for value in [json!(0), json!(-1), json!(null), json!(-1.0)] {
             assert_eq!(read(json!({"max_tokens": value})).unwrap().max_tokens, None);
@@ -221,7 +235,7 @@ mod tests {
         let cases = [
             (json!({"temperature": "1"}), "temperature", "temperature: expected a number, found a string"),
             (json!({"temperature": -0.1}), "temperature", "temperature: -0.1 is not in 0 and above"),
-            (json!({"temperature": 1e300}), "temperature", "temperature: 1e300 is not in 0 and above"),
+            (json!({"temperature": 1e300}), "temperature", "temperature: 1e+300 is not in 0 and above"),
             (json!({"top_k": 1.5}), "top_k", "top_k: expected a whole number, found 1.5"),
             (json!({"top_k": "40"}), "top_k", "top_k: expected a whole number, found a string"),
             (json!({"top_p": 1.1}), "top_p", "top_p: 1.1 is not in 0 to 1"),

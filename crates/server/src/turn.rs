@@ -50,7 +50,6 @@ impl Turn {
             think_end,
             single_call,
             ids,
-            reasoned: false,
             reasoning: 0,
             call_ended: false,
         }))
@@ -94,37 +93,38 @@ impl Turn {
 /// The reader of one chat answer.
 pub(crate) struct ChatTurn {
     splitter: Splitter,
-    /// Reasoning has not ended yet.
+    /// The next token is reasoning, as far as is known.
     thinking: bool,
     think_end: Option<u32>,
     /// The answer ends with its first call.
     single_call: bool,
     ids: Arc<Ids>,
-    /// Some reasoning was shown.
-    reasoned: bool,
-    /// Tokens that came while thinking.
+    /// Tokens that were reasoning.
     reasoning: usize,
     call_ended: bool,
 }
 
+/// What a token brought.
+#[derive(Default)]
+struct Brought {
+    reasoning: bool,
+    answer: bool,
+}
+
 impl ChatTurn {
     fn push(&mut self, token: u32, out: &mut Vec<Delta>) -> bool {
-        if self.thinking {
-            self.reasoning += 1;
-            self.thinking = Some(token) != self.think_end;
-        }
         let events = self.splitter.push(token);
-        self.take(events, out);
+        let brought = self.take(events, out);
+        self.reasoning += usize::from(self.thinking || brought.reasoning);
+        // The splitter holds text back, so that silence says nothing; the mark itself is never text.
+        self.thinking =
+            (self.thinking || brought.reasoning) && !brought.answer && Some(token) != self.think_end;
         self.splitter.stopped() || (self.single_call && self.call_ended)
     }
 
     fn finish(&mut self, ending: Ending, out: &mut Vec<Delta>) -> &'static str {
         let (events, reason) = self.splitter.finish(ending);
         self.take(events, out);
-        if !self.reasoned {
-            // The splitter found that what looked like thoughts was the answer.
-            self.reasoning = 0;
-        }
         match reason {
             FinishReason::Stop | FinishReason::StopString(_) => "stop",
             FinishReason::Length => "length",
@@ -132,29 +132,31 @@ impl ChatTurn {
         }
     }
 
-    fn take(&mut self, events: Vec<ChatEvent>, out: &mut Vec<Delta>) {
+    fn take(&mut self, events: Vec<ChatEvent>, out: &mut Vec<Delta>) -> Brought {
+        let mut brought = Brought::default();
         for event in events {
-            // A call beyond the one that was allowed is not shown.
+            // What comes after the one call that was allowed is not shown.
             if self.single_call && self.call_ended {
-                return;
+                break;
             }
             match event {
                 ChatEvent::Reasoning(text) => {
-                    self.reasoned = true;
+                    brought.reasoning = true;
                     out.push(Delta::Reasoning(text));
                 }
                 ChatEvent::Text(text) => {
-                    self.thinking = false;
+                    brought.answer = true;
                     out.push(Delta::Text(text));
                 }
                 ChatEvent::ToolStart { index, name } => {
-                    self.thinking = false;
+                    brought.answer = true;
                     out.push(Delta::Call { index, id: self.ids.name("call_"), name });
                 }
                 ChatEvent::ToolArguments { index, json } => out.push(Delta::Arguments { index, json }),
                 ChatEvent::ToolEnd { .. } => self.call_ended = true,
             }
         }
+        brought
     }
 }
 

@@ -1,5 +1,6 @@
 //! Whole chat replies.
 
+use glm_chat::ParseSpecial;
 use serde_json::json;
 
 use crate::client::Request;
@@ -184,4 +185,19 @@ async fn ids_from_nowhere_do_no_harm() {
     let (status, reply) = server.ask(Request::chat(&hello(json!({})))).await;
     assert_eq!(status, 200, "{reply}");
     assert!(reply["choices"][0]["message"]["content"].as_str().unwrap().starts_with('a'));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_turn_end_spelled_in_pieces_ends_the_answer() {
+    let server = Server::start().await;
+    for (text, shown) in
+        [("71 is the largest.<|user|>And then", "71 is the largest."), ("a <|b|> x<|use", "a <|b|> x<|use")]
+    {
+        let mut acts = server.acts("</think>");
+        acts.extend(server.tokenizer.encode(text, ParseSpecial::No).into_iter().map(Act::Token));
+        server.stage.play(acts);
+        let (_, reply) = server.ask(Request::chat(&hello(json!({})))).await;
+        assert_eq!(reply["choices"][0]["message"]["content"], shown);
+        assert_eq!(reply["choices"][0]["finish_reason"], "stop");
+    }
 }

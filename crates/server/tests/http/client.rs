@@ -54,14 +54,7 @@ impl Request {
 
     /// Sends it and reads the reply's head.
     pub async fn open(self, address: SocketAddr) -> Reply {
-        let mut stream = TcpStream::connect(address).await.unwrap();
-        let mut text = format!("{} {} HTTP/1.1\r\n", self.method, self.path);
-        for (name, value) in &self.headers {
-            text.push_str(&format!("{name}: {value}\r\n"));
-        }
-        text.push_str("\r\n");
-        stream.write_all(text.as_bytes()).await.unwrap();
-        stream.write_all(&self.body).await.unwrap();
+        let stream = self.send(address).await;
         Reply::read(stream).await
     }
 
@@ -176,22 +169,6 @@ impl Reply {
                 assert!(self.body.is_empty(), "half an event: {:?}", self.body);
                 return None;
             }
-        }
-    }
-
-    /// The next JSON event; comments are passed over. None for `[DONE]` or the end.
-    pub async fn json(&mut self) -> Option<Value> {
-        loop {
-            let block = self.event().await?;
-            if block.starts_with(':') {
-                continue;
-            }
-            let data = block.strip_prefix("data: ").expect("a data line");
-            assert!(!data.contains('\n'), "one line an event");
-            if data == "[DONE]" {
-                return None;
-            }
-            return Some(serde_json::from_str(data).unwrap());
         }
     }
 

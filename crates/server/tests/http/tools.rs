@@ -151,3 +151,33 @@ async fn tools_of_other_kinds_are_left_out() {
     let prompt = server.tokenizer.decode(&server.stage.seen().prompts[0]);
     assert!(prompt.contains("\"f\"") && !prompt.contains("web_search"), "{prompt}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_call_is_never_an_error() {
+    let server = Server::start().await;
+    let broken = [
+        "<tool_call>get_timezone</arg_key><arg_value>x</arg_value></tool_call>",
+        "<tool_call></tool_call>",
+        "<tool_call>None</tool_call>",
+        "<tool_call><arg_key><arg_value>",
+        "</tool_call></arg_value>",
+        "<tool_call>unknown<arg_key>a</arg_key><arg_value>b</arg_value></tool_call>",
+    ];
+    for said in broken {
+        let mut seen = Vec::new();
+        for stream in [false, true] {
+            server.say(&format!("</think>{said}"));
+            let body = with_tools(json!({"stream": stream}));
+            if stream {
+                let events = Request::chat(&body).open(server.address).await.events().await;
+                assert!(events.iter().all(|e| e.get("error").is_none()), "{said}");
+                seen.push(events.last().unwrap()["choices"][0]["finish_reason"].clone());
+            } else {
+                let (status, reply) = server.ask(Request::chat(&body)).await;
+                assert_eq!(status, 200, "{said}: {reply}");
+                seen.push(reply["choices"][0]["finish_reason"].clone());
+            }
+        }
+        assert_eq!(seen[0], seen[1], "{said}");
+    }
+}
