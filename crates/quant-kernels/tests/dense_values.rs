@@ -77,6 +77,32 @@ const EXP_ANSWERS: [(f32, u32); 11] = [
     (-87.0, 0x00b3_3687),
 ];
 
+/// The page is what a device's kernels are written from.
+#[test]
+fn the_page_on_arithmetic_lists_these_constants_and_answers() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ARITHMETIC.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let constants = [
+        ("LOG2E", canon::LOG2_E),
+        ("LN2_HI", canon::LN2_HI),
+        ("LN2_LO", canon::LN2_LO),
+        ("MAGIC", canon::MAGIC),
+    ];
+    let names = ["C6", "C5", "C4", "C3", "C2", "C1, C0", "C1, C0"];
+    let mut rows: Vec<(String, u32)> = Vec::new();
+    for (name, x) in constants.into_iter().chain(names.into_iter().zip(canon::COEFFICIENTS)) {
+        rows.push((name.to_owned(), x.to_bits()));
+    }
+    for (t, bits) in EXP_ANSWERS {
+        // -0 + 0 is +0: one row for both.
+        rows.push(((t + 0.0).to_string(), bits));
+    }
+    for (name, bits) in rows {
+        let row = format!("| {name} | {bits:#010x} |");
+        assert!(page.contains(&row), "docs/ARITHMETIC.md lacks {row}");
+    }
+}
+
 #[test]
 fn exp_clamps() {
     let bits = |t: f32| canon::exp(t).to_bits();
