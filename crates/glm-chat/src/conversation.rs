@@ -64,39 +64,35 @@ impl ChatRequest {
         let boolean = |key: &str| {
             given(key).map(|v| v.as_bool().ok_or_else(|| wrong(key, "true or false"))).transpose()
         };
-        let mut request = Self::default();
-        request.messages = match given("messages") {
-            Some(Value::Array(messages)) => messages.clone(),
-            Some(_) => return Err(wrong("messages", "a list")),
-            None => return Err(RequestError::new("messages", "is missing")),
+        let list = |key: &str| match given(key) {
+            Some(Value::Array(list)) => Ok(Some(list.clone())),
+            Some(_) => Err(wrong(key, "a list")),
+            None => Ok(None),
         };
-        request.tools = match given("tools") {
-            Some(Value::Array(tools)) => Some(tools.clone()),
-            Some(_) => return Err(wrong("tools", "a list")),
-            None => None,
-        };
-        request.reasoning_effort = match given("reasoning_effort") {
-            Some(Value::String(effort)) => Some(effort.clone()),
-            Some(_) => return Err(wrong("reasoning_effort", "a string")),
-            None => None,
-        };
-        request.enable_thinking = boolean("enable_thinking")?;
+        let mut enable_thinking = boolean("enable_thinking")?;
         if let Some(thinking) = given("thinking") {
             match thinking_off(thinking) {
-                Some(true) => request.enable_thinking = Some(false),
+                Some(true) => enable_thinking = Some(false),
                 Some(false) => {}
                 None => return Err(wrong("thinking", "true, false or an object with a type")),
             }
         }
-        request.chat_template_kwargs = match given("chat_template_kwargs") {
-            Some(Value::Object(kwargs)) => kwargs.clone(),
-            Some(_) => return Err(wrong("chat_template_kwargs", "an object")),
-            None => Map::new(),
-        };
-        if let Some(add) = boolean("add_generation_prompt")? {
-            request.add_generation_prompt = add;
-        }
-        Ok(request)
+        Ok(Self {
+            messages: list("messages")?.ok_or_else(|| RequestError::new("messages", "is missing"))?,
+            tools: list("tools")?,
+            reasoning_effort: match given("reasoning_effort") {
+                Some(Value::String(effort)) => Some(effort.clone()),
+                Some(_) => return Err(wrong("reasoning_effort", "a string")),
+                None => None,
+            },
+            enable_thinking,
+            chat_template_kwargs: match given("chat_template_kwargs") {
+                Some(Value::Object(kwargs)) => kwargs.clone(),
+                Some(_) => return Err(wrong("chat_template_kwargs", "an object")),
+                None => Map::new(),
+            },
+            add_generation_prompt: boolean("add_generation_prompt")?.unwrap_or(true),
+        })
     }
 
     /// Whether this request turns thinking off: `enable_thinking` false, effort `none` or `minimal`, or the same (or

@@ -8,6 +8,7 @@ mod exact_json;
 mod pretokenizer;
 mod prompt;
 mod python_json;
+mod python_str;
 mod shield;
 mod special;
 mod splitter;

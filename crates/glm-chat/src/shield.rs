@@ -12,6 +12,7 @@
 //! lies inside a special text (the template may put `<|` and `|>` around a name). Sentinels stand beside characters that
 //! are not white space, so that stripping white space works as without them.
 
+use crate::python_str::is_space;
 use crate::special::SpecialSet;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
@@ -62,8 +63,8 @@ impl Shapes {
             }
         }
         if grip != Grip::Whole {
-            let end = lower.trim_end().len();
-            let start = lower.len() - lower.trim_start().len();
+            let end = lower.trim_end_matches(is_space).len();
+            let start = lower.len() - lower.trim_start_matches(is_space).len();
             let longest = self.whole.longest();
             for edge in [start, 0] {
                 let ends =
@@ -79,7 +80,7 @@ impl Shapes {
                     places.push(edge);
                 }
             }
-            if grip == Grip::Full && self.middles.contains(lower.trim()) {
+            if grip == Grip::Full && self.middles.contains(lower.trim_matches(is_space)) {
                 places.push(end);
             }
         }
@@ -256,7 +257,8 @@ fn visit(value: &Value, level: Level, grip: Grip, see: &mut impl FnMut(&str, Gri
 }
 
 /// Moves the inline reasoning of an assistant's message to `reasoning_content`: what stands before the first `</think>`
-/// and after the last `<think>` there; the content is what follows the last `</think>`.
+/// and after the last `<think>` there; the content is what follows the last `</think>`. Reasoning with an image in it is
+/// left alone.
 fn take_apart(message: &mut Value, inline: Inline) {
     let Some(message) = message.as_object_mut().filter(|m| m.get("role").is_some_and(|r| r == "assistant"))
     else {
@@ -265,33 +267,83 @@ fn take_apart(message: &mut Value, inline: Inline) {
     if inline == Inline::Leave || message.get("reasoning_content").is_some_and(Value::is_string) {
         return;
     }
-    let Some(body) = message.get("content").and_then(whole_text) else { return };
-    let (Some((before, _)), Some((_, content))) = (body.split_once("</think>"), body.rsplit_once("</think>"))
+    let runs = runs_of(message.get("content").unwrap_or(&Value::Null));
+    let Some((first, before)) =
+        runs.iter().enumerate().find_map(|(i, run)| Some((i, run.text()?.split_once(CLOSE)?.0)))
     else {
         return;
     };
-    let reasoning = before.rsplit_once("<think>").map_or(before, |(_, after)| after);
-    let (reasoning, content) = match inline {
-        Inline::SplitLines => (reasoning.trim_matches('\n'), content.trim_start_matches('\n')),
-        _ => (reasoning, content),
+    let reasoning = match before.rsplit_once(OPEN) {
+        Some((_, after)) => after,
+        None if first == 0 => before,
+        None => return,
     };
-    let (reasoning, content) = (Value::from(reasoning), Value::from(content));
+    let Some((last, after)) =
+        runs.iter().enumerate().rev().find_map(|(i, run)| Some((i, run.text()?.rsplit_once(CLOSE)?.1)))
+    else {
+        return;
+    };
+    let (reasoning, after) = match inline {
+        Inline::SplitLines => (reasoning.trim_matches('\n'), after.trim_start_matches('\n')),
+        _ => (reasoning, after),
+    };
+    let content = if last + 1 == runs.len() {
+        Value::from(after)
+    } else {
+        let head = std::iter::once(text_part(after));
+        Value::Array(head.chain(runs[last + 1..].iter().map(Run::to_part)).collect())
+    };
+    let reasoning = Value::from(reasoning);
     message.insert("reasoning_content".to_owned(), reasoning);
     message.insert("content".to_owned(), content);
 }
 
-/// Content as one string, if it is text alone.
-fn whole_text(content: &Value) -> Option<String> {
-    match content {
-        Value::String(text) => Some(text.clone()),
-        Value::Array(parts) => parts
-            .iter()
-            .map(|part| match part {
-                Value::String(text) => Some(text.as_str()),
-                part if part["type"] == "text" => part["text"].as_str(),
-                _ => None,
-            })
-            .collect(),
-        _ => None,
+const OPEN: &str = "<think>";
+const CLOSE: &str = "</think>";
+
+/// Neighbouring text parts of a content joined, or a part that is no text.
+enum Run {
+    Text(String),
+    Other(Value),
+}
+
+impl Run {
+    fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            Self::Other(_) => None,
+        }
     }
+
+    fn to_part(&self) -> Value {
+        match self {
+            Self::Text(text) => text_part(text),
+            Self::Other(part) => part.clone(),
+        }
+    }
+}
+
+fn text_part(text: &str) -> Value {
+    Value::Object(Map::from_iter([("type".to_owned(), "text".into()), ("text".to_owned(), text.into())]))
+}
+
+fn runs_of(content: &Value) -> Vec<Run> {
+    let mut runs = Vec::new();
+    let parts = match content {
+        Value::Array(parts) => parts.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    for part in parts {
+        let text = match part {
+            Value::String(text) => Some(text.as_str()),
+            part if part["type"] == "text" => part["text"].as_str(),
+            _ => None,
+        };
+        match (runs.last_mut(), text) {
+            (Some(Run::Text(run)), Some(text)) => run.push_str(text),
+            (_, Some(text)) => runs.push(Run::Text(text.to_owned())),
+            (_, None) => runs.push(Run::Other(part.clone())),
+        }
+    }
+    runs
 }

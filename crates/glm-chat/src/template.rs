@@ -4,6 +4,7 @@ use crate::conversation::{ChatRequest, RequestError};
 use crate::exact_json::marked_integer;
 use crate::prompt::Prompt;
 use crate::python_json::{BigInt, Dumps, float_repr};
+use crate::python_str;
 use crate::shield::{Inline, Level, NoSentinel, Shapes, Shield};
 use crate::special::SpecialSet;
 use minijinja::syntax::SyntaxConfig;
@@ -176,8 +177,13 @@ fn sentinel_of(state: &State<'_, '_>) -> Option<char> {
 }
 
 /// Methods of Python's strings, lists and dictionaries. Those that answer a question about a string's ends are asked
-/// without sentinels.
+/// without sentinels, and stripping takes off what Python takes off.
 fn method(state: &mut State<'_, '_>, value: &Value, name: &str, args: &[Value]) -> Result<Value, Error> {
+    if args.iter().all(Value::is_none)
+        && let Some(stripped) = value.as_str().and_then(|text| python_str::strip(name, text))
+    {
+        return Ok(Value::from(stripped));
+    }
     if matches!(name, "startswith" | "endswith")
         && let (Some(sentinel), Some(text)) = (sentinel_of(state), value.as_str())
         && text.contains(sentinel)

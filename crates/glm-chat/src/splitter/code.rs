@@ -66,14 +66,13 @@ impl CodeSpans {
         let Some((mark, length, at_start)) = self.run.take() else { return };
         self.closing = false;
         match self.fence {
-            Some((fence, opened)) if self.opening => {
-                // An opening fence has no backtick behind it on its line: it was inline code after all.
-                if fence == '`' && mark == '`' {
-                    self.fence = None;
-                    self.opening = false;
-                    self.inline = (length != opened).then_some(opened);
-                }
+            // An opening fence has no backtick behind it on its line: it was inline code after all.
+            Some(('`', opened)) if self.opening && mark == '`' => {
+                self.fence = None;
+                self.opening = false;
+                self.inline = (length != opened).then_some(opened);
             }
+            Some(_) if self.opening => {}
             Some((fence, opened)) => self.closing = at_start && mark == fence && length >= opened,
             None if at_start && length >= 3 && self.inline.is_none() => {
                 self.fence = Some((mark, length));

@@ -131,6 +131,7 @@ fn inline_reasoning_is_taken_apart_as_the_template_does_it() {
         json!("<think>a<think>b</think>c</think>d"),
         json!("<think>use <|user|> here</think>no <|assistant|> there"),
         json!([{"type": "text", "text": "<think>in</thi"}, {"type": "text", "text": "nk>out"}]),
+        json!([{"type": "image"}, {"type": "text", "text": "<think>in</think>out"}, {"type": "weird"}, "more"]),
         json!("</think>"),
         json!("<think>never closed"),
         json!("</THINK>loud"),
