@@ -71,8 +71,8 @@ pub struct CpuExecutor {
     counters: Counters,
 }
 
-/// What a call does with the logits of a chunk's rows: index in the call, hidden vector, logits.
-type Rows<'a> = dyn FnMut(usize, &[f32], &[f32]) + 'a;
+/// Receives rows in order: index in the call, post-norm hidden vector, logits.
+pub type HiddenRows<'a> = dyn FnMut(usize, &[f32], &[f32]) + 'a;
 
 impl CpuExecutor {
     /// Starts the threads. Memory is taken as sequences and batches need it.
@@ -135,7 +135,7 @@ impl CpuExecutor {
         &mut self,
         seq: SeqId,
         tokens: &[Token],
-        rows: &mut dyn FnMut(usize, &[f32], &[f32]),
+        rows: &mut HiddenRows<'_>,
     ) -> Result<(), ExecError> {
         self.feed(seq, tokens, Some(rows), &mut Watch(None))
     }
@@ -154,7 +154,7 @@ impl CpuExecutor {
         seq: SeqId,
         hidden: &[f32],
         next: &[Token],
-        rows: &mut dyn FnMut(usize, &[f32], &[f32]),
+        rows: &mut HiddenRows<'_>,
     ) -> Result<(), ExecError> {
         self.draft(seq, hidden, next, rows, &mut Watch(None))
     }

@@ -129,6 +129,7 @@ pub fn expand(cpu: Cpu, y: &[f32], residual: &[f32], post: &[f32], comb: &[f32],
 }
 
 #[cfg(test)]
+#[allow(clippy::excessive_precision)] // The specification's digits.
 mod tests {
     use super::*;
 

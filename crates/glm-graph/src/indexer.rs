@@ -67,6 +67,7 @@ pub fn positions(pools: &[u32], visible: usize, kpool: usize) -> impl Iterator<I
 }
 
 #[cfg(test)]
+#[allow(clippy::excessive_precision)] // The specification's digits.
 mod tests {
     use super::*;
 

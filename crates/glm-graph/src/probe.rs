@@ -1,6 +1,6 @@
 //! What parity checks need to see of a CPU executor: intermediate values of a pass, single layers, recurrent states.
 
-use crate::cpu::{CpuExecutor, Observer};
+use crate::cpu::{CpuExecutor, HiddenRows, Observer};
 use crate::error::ExecError;
 use crate::executor::{SeqId, Token};
 
@@ -13,7 +13,7 @@ pub fn trace(
     seq: SeqId,
     tokens: &[Token],
     observer: &mut dyn Observer,
-    rows: &mut dyn FnMut(usize, &[f32], &[f32]),
+    rows: &mut HiddenRows<'_>,
 ) -> Result<(), ExecError> {
     executor.trace(seq, tokens, observer, rows)
 }
@@ -29,7 +29,7 @@ pub fn trace_draft(
     hidden: &[f32],
     next: &[Token],
     observer: &mut dyn Observer,
-    rows: &mut dyn FnMut(usize, &[f32], &[f32]),
+    rows: &mut HiddenRows<'_>,
 ) -> Result<(), ExecError> {
     executor.trace_draft(seq, hidden, next, observer, rows)
 }
@@ -51,15 +51,19 @@ pub fn embedding(executor: &CpuExecutor, tokens: &[Token]) -> Result<Vec<f32>, E
     executor.embedding(tokens)
 }
 
-/// State of a KDA layer of a sequence: the last raw projections `[3 * heads * width][taps - 1]`, oldest first, and the
-/// matrix `[heads][key][value]`; `None` for a DSA layer or beyond the trunk.
+/// State of a KDA layer.
+#[derive(Clone, Copy, Debug)]
+pub struct KdaView<'a> {
+    /// `[3 * heads * width][taps - 1]`: the last raw projections of each channel of q, k and v, oldest first.
+    pub conv: &'a [f32],
+    /// `[heads][key][value]`.
+    pub matrix: &'a [f32],
+}
+
+/// State of a KDA layer of a sequence; `None` for a DSA layer or beyond the trunk.
 ///
 /// # Errors
 /// Unknown sequence.
-pub fn kda_state(
-    executor: &CpuExecutor,
-    seq: SeqId,
-    layer: usize,
-) -> Result<Option<(&[f32], &[f32])>, ExecError> {
+pub fn kda_state(executor: &CpuExecutor, seq: SeqId, layer: usize) -> Result<Option<KdaView<'_>>, ExecError> {
     executor.kda_state(seq, layer)
 }

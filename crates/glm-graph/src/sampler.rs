@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn cuts_keep_what_they_say() {
-        let logits: Vec<f32> = (0..300).map(|i| ((i * 37 % 300) as f32 * 0.01)).collect();
+        let logits: Vec<f32> = (0..300).map(|i| (i * 37 % 300) as f32 * 0.01).collect();
         let kept = |params: &SamplerParams| {
             let mut buffer = Vec::new();
             Draw { logits: &logits, params }.candidates(&mut buffer).iter().map(|c| c.id).collect::<Vec<_>>()

@@ -7,7 +7,7 @@ use super::batch::{Batch, Segment};
 use super::forward::Purpose;
 use super::head::rows_at_once;
 use super::observer::Watch;
-use super::{CpuExecutor, Rows, forward, head, nextn};
+use super::{CpuExecutor, HiddenRows, forward, head, nextn};
 use crate::error::ExecError;
 use crate::executor::{SeqId, Step, StepRow, Token, Want};
 use crate::model::Model;
@@ -18,7 +18,7 @@ impl CpuExecutor {
         seq: SeqId,
         hidden: &[f32],
         next: &[Token],
-        rows: &mut dyn FnMut(usize, &[f32], &[f32]),
+        rows: &mut HiddenRows<'_>,
         watch: &mut Watch<'_>,
     ) -> Result<(), ExecError> {
         let model = Arc::clone(&self.model);
@@ -68,7 +68,7 @@ impl CpuExecutor {
         &mut self,
         seq: SeqId,
         tokens: &[Token],
-        mut rows: Option<&mut Rows<'_>>,
+        mut rows: Option<&mut HiddenRows<'_>>,
         watch: &mut Watch<'_>,
     ) -> Result<(), ExecError> {
         self.check_tokens(tokens)?;

@@ -4,9 +4,10 @@ use std::sync::Arc;
 
 use super::batch::{Batch, Segment};
 use super::observer::{Observer, Watch};
-use super::{CpuExecutor, forward};
+use super::{CpuExecutor, HiddenRows, forward};
 use crate::error::ExecError;
 use crate::executor::{SeqId, Token};
+use crate::probe::KdaView;
 use crate::state::{LayerState, Sequence};
 
 impl CpuExecutor {
@@ -15,7 +16,7 @@ impl CpuExecutor {
         seq: SeqId,
         tokens: &[Token],
         observer: &mut dyn Observer,
-        rows: &mut dyn FnMut(usize, &[f32], &[f32]),
+        rows: &mut HiddenRows<'_>,
     ) -> Result<(), ExecError> {
         self.feed(seq, tokens, Some(rows), &mut Watch(Some(observer)))
     }
@@ -26,7 +27,7 @@ impl CpuExecutor {
         hidden: &[f32],
         next: &[Token],
         observer: &mut dyn Observer,
-        rows: &mut dyn FnMut(usize, &[f32], &[f32]),
+        rows: &mut HiddenRows<'_>,
     ) -> Result<(), ExecError> {
         self.draft(seq, hidden, next, rows, &mut Watch(Some(observer)))
     }
@@ -46,7 +47,7 @@ impl CpuExecutor {
     pub(crate) fn layer_forward(&mut self, layer: usize, streams: &[f32]) -> Result<Vec<f32>, ExecError> {
         let model = Arc::clone(&self.model);
         let (config, width) = (model.config(), model.config().residual());
-        if layer >= config.trunk || streams.is_empty() || streams.len() % width != 0 {
+        if layer >= config.trunk || streams.is_empty() || !streams.len().is_multiple_of(width) {
             return Err(ExecError::Length { what: "the streams", found: streams.len(), expected: width });
         }
         let mut sequence = Sequence::new(config, self.kv)?;
@@ -71,10 +72,10 @@ impl CpuExecutor {
         Ok(out)
     }
 
-    pub(crate) fn kda_state(&self, seq: SeqId, layer: usize) -> Result<Option<(&[f32], &[f32])>, ExecError> {
+    pub(crate) fn kda_state(&self, seq: SeqId, layer: usize) -> Result<Option<KdaView<'_>>, ExecError> {
         let sequence = self.sequences.get(&seq).ok_or(ExecError::UnknownSequence(seq))?;
         Ok(match sequence.layers.get(layer) {
-            Some(LayerState::Kda(state)) => Some((&state.conv, &state.matrix)),
+            Some(LayerState::Kda(state)) => Some(KdaView { conv: &state.conv, matrix: &state.matrix }),
             _ => None,
         })
     }

@@ -249,6 +249,7 @@ fn log_decay(cpu: quant_kernels::Cpu, a: &mut [f32], bound: f32) {
 }
 
 #[cfg(test)]
+#[allow(clippy::excessive_precision)] // The specification's digits.
 mod tests {
     use super::*;
 
@@ -277,7 +278,7 @@ mod tests {
     fn cuts_do_not_change_a_convolution() {
         let input: Vec<f32> = (0..11).map(|i| (i as f32 * 1.7).sin()).collect();
         let taps = [0.3, -0.7, 0.2, 1.1];
-        let mut whole = vec![0.0; 11];
+        let mut whole = [0.0; 11];
         let mut history = [0.0; 3];
         convolve(&mut history, &input, &taps, |t, value| whole[t] = value);
         assert_eq!(history, input[8..]);

@@ -85,32 +85,25 @@ impl Lanes {
         let stage = faults.stage();
         let rows = jobs.iter().map(|job| job.w.rows()).sum();
         let cost = jobs.iter().map(|job| job.cost(job.w.rows())).sum();
-        self.split(jobs, 0, rows, cost, self.parts(cost), out, &Sink { faults, stage });
+        let span = Span { from: 0, to: rows, cost, parts: self.parts(cost) };
+        self.split(jobs, span, out, &Sink { faults, stage });
     }
 
-    fn split(
-        &self,
-        jobs: &[Job<'_>],
-        from: usize,
-        to: usize,
-        cost: u64,
-        parts: usize,
-        out: &mut [f32],
-        sink: &Sink<'_>,
-    ) {
+    fn split(&self, jobs: &[Job<'_>], span: Span, out: &mut [f32], sink: &Sink<'_>) {
+        let Span { from, to, cost, parts } = span;
         if parts <= 1 || to - from < 2 {
-            return self.leaf(jobs, from, to, out, sink);
+            return self.leaf(jobs, span, out, sink);
         }
         let left_parts = parts / 2;
         let (mid, left_cost) = cut(jobs, from, to, cost * left_parts as u64 / parts as u64);
-        let (left, right) = out.split_at_mut((mid - from) * jobs[0].x.n());
-        rayon::join(
-            || self.split(jobs, from, mid, left_cost, left_parts, left, sink),
-            || self.split(jobs, mid, to, cost - left_cost, parts - left_parts, right, sink),
-        );
+        let (left_out, right_out) = out.split_at_mut((mid - from) * jobs[0].x.n());
+        let left = Span { from, to: mid, cost: left_cost, parts: left_parts };
+        let right = Span { from: mid, to, cost: cost - left_cost, parts: parts - left_parts };
+        rayon::join(|| self.split(jobs, left, left_out, sink), || self.split(jobs, right, right_out, sink));
     }
 
-    fn leaf(&self, jobs: &[Job<'_>], from: usize, to: usize, out: &mut [f32], sink: &Sink<'_>) {
+    fn leaf(&self, jobs: &[Job<'_>], span: Span, out: &mut [f32], sink: &Sink<'_>) {
+        let Span { from, to, .. } = span;
         let mut first = 0;
         let mut rest = out;
         for (i, job) in jobs.iter().enumerate() {
@@ -152,6 +145,15 @@ impl Lanes {
                 .for_each(|t| faults.note(stage, name_row(t), job.what));
         }
     }
+}
+
+/// A range of the weight rows of all jobs, and how to cut it further.
+#[derive(Clone, Copy)]
+struct Span {
+    from: usize,
+    to: usize,
+    cost: u64,
+    parts: usize,
 }
 
 struct Sink<'a> {

@@ -9,7 +9,7 @@ use quant_kernels::{Precision, Rows};
 use rayon::prelude::*;
 
 use super::batch::Batch;
-use super::ffn::{Buffers, swiglu};
+use super::ffn::{Buffers, Names, swiglu};
 use super::lanes::{Faults, Job, Lanes};
 use super::layout::{column, fit, transpose};
 use super::observer::Watch;
@@ -50,7 +50,8 @@ pub(crate) fn mix(
         return lanes.cpu.add(shared, y);
     }
     group(ffn, t, k, config.experts);
-    let buffers = Buffers { wide: &mut ffn.wide, hidden: &mut ffn.hidden, out: &mut ffn.out };
+    let buffers =
+        Buffers { names: Names::SHARED, wide: &mut ffn.wide, hidden: &mut ffn.hidden, out: &mut ffn.out };
     swiglu(lanes, file, &w.shared, shared_limit, x, buffers, faults);
     let experts = Experts { lanes, file, weights, limit, x, k, pairs: &ffn.pairs[..t * k], faults, workers };
     let results = fit(&mut ffn.experts, t * k * hidden);

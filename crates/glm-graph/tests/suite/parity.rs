@@ -183,7 +183,7 @@ fn check_kda(
     what: &str,
 ) {
     let layer = fixture.get(prompt, "kda_layer").ints[0] as usize;
-    let (conv, matrix) = probe::kda_state(exec, seq, layer).unwrap().unwrap();
+    let probe::KdaView { conv, matrix } = probe::kda_state(exec, seq, layer).unwrap().unwrap();
     let d = fixture.model.config().kda_dim;
     check_rows(what, matrix, &fixture.get(prompt, "kda_state").floats, d, 0, usize::MAX, 1e-4);
     // The reference keeps one column more than is ever read.
