@@ -37,59 +37,57 @@ pub(super) unsafe fn matmul(w: Matrix<'_>, x: &Rows, out: &mut [f32]) {
     let blocks = w.cols().div_ceil(BLOCK);
     let groups = n.min(TILE_COLS).div_ceil(8);
     // Weights, then a padded block of two activation rows, then the partials of a tile.
-    let floats = TILE_ROWS * BLOCK + 2 * BLOCK + TILE_ROWS * groups * 8;
-    scratch::floats(floats, |floats| {
-        scratch::levels(TILE_ROWS * groups * Trees::depth(blocks), |levels| {
-            let (weights, rest) = floats.split_at_mut(TILE_ROWS * BLOCK);
-            let (padded, partials) = rest.split_at_mut(2 * BLOCK);
-            partials.fill(0.0);
-            for t0 in (0..n).step_by(TILE_COLS) {
-                let cols = TILE_COLS.min(n - t0);
-                for r0 in (0..w.rows()).step_by(TILE_ROWS) {
-                    let rows = TILE_ROWS.min(w.rows() - r0);
-                    let mut trees = Trees::new(levels, blocks);
-                    for start in (0..w.cols()).step_by(BLOCK) {
-                        let len = BLOCK.min(w.cols() - start);
-                        for (r, weights) in weights.chunks_exact_mut(BLOCK).take(rows).enumerate() {
-                            // SAFETY: the caller's.
-                            unsafe { dequantize(w.quant(), w.row(r0 + r), start, &mut weights[..len]) };
-                            // A product of -0.0 and 0.0 changes no sum, not even one that is -0.0.
-                            weights[len..].fill(-0.0);
-                        }
-                        let tile =
-                            Tile { weights, rows, len: len.next_multiple_of(LANES), stride: groups * 8 };
-                        for t in (0..cols).step_by(2) {
-                            let second = (t + 1).min(cols - 1);
-                            let mut pair = [&x.row(t0 + t)[start..], &x.row(t0 + second)[start..]];
-                            let copies = &mut *padded;
-                            if len < tile.len {
-                                copies.fill(0.0);
-                                let (a, b) = copies.split_at_mut(BLOCK);
-                                a[..len].copy_from_slice(&pair[0][..len]);
-                                b[..len].copy_from_slice(&pair[1][..len]);
-                                pair = [a, b];
-                            }
-                            // SAFETY: the caller's; the rows hold `tile.len` values from `start` on, or are copies.
-                            unsafe { tile.times(pair, [t, second], partials) };
-                        }
-                        for i in 0..rows * groups {
-                            // SAFETY: the caller's; the partials hold eight floats for each.
-                            unsafe { trees.push(i, _mm256_loadu_ps(partials[8 * i..][..8].as_ptr())) };
-                        }
-                        trees.advance();
+    let mut floats = scratch::take(TILE_ROWS * BLOCK / 8 + 2 * BLOCK / 8 + TILE_ROWS * groups);
+    let mut levels = scratch::take(TILE_ROWS * groups * Trees::depth(blocks));
+    let (weights, rest) = floats.as_flattened_mut().split_at_mut(TILE_ROWS * BLOCK);
+    let (padded, partials) = rest.split_at_mut(2 * BLOCK);
+    partials.fill(0.0);
+    for t0 in (0..n).step_by(TILE_COLS) {
+        let cols = TILE_COLS.min(n - t0);
+        for r0 in (0..w.rows()).step_by(TILE_ROWS) {
+            let rows = TILE_ROWS.min(w.rows() - r0);
+            let mut trees = Trees::new(&mut levels, blocks);
+            for start in (0..w.cols()).step_by(BLOCK) {
+                let len = BLOCK.min(w.cols() - start);
+                for (r, weights) in weights.chunks_exact_mut(BLOCK).take(rows).enumerate() {
+                    // SAFETY: the caller's.
+                    unsafe { dequantize(w.quant(), w.row(r0 + r), start, &mut weights[..len]) };
+                    // A product of -0.0 and 0.0 changes no sum, not even one that is -0.0.
+                    weights[len..].fill(-0.0);
+                }
+                let tile = Tile { weights, rows, len: len.next_multiple_of(LANES), stride: groups * 8 };
+                for t in (0..cols).step_by(2) {
+                    let second = (t + 1).min(cols - 1);
+                    let mut pair = [&x.row(t0 + t)[start..], &x.row(t0 + second)[start..]];
+                    let copies = &mut *padded;
+                    if len < tile.len {
+                        copies.fill(0.0);
+                        let (a, b) = copies.split_at_mut(BLOCK);
+                        a[..len].copy_from_slice(&pair[0][..len]);
+                        b[..len].copy_from_slice(&pair[1][..len]);
+                        pair = [a, b];
                     }
-                    for r in 0..rows {
-                        for g in 0..cols.div_ceil(8) {
-                            // SAFETY: the caller's.
-                            let sums = unsafe { trees.finish(r * groups + g) };
-                            let some = 8.min(cols - 8 * g);
-                            out[(r0 + r) * n + t0 + 8 * g..][..some].copy_from_slice(&sums[..some]);
-                        }
-                    }
+                    // SAFETY: the caller's; the rows hold `tile.len` values from `start` on, or are copies.
+                    unsafe { tile.times(pair, [t, second], partials) };
+                }
+                for i in 0..rows * groups {
+                    // SAFETY: the caller's; the partials hold eight floats for each.
+                    unsafe { trees.push(i, _mm256_loadu_ps(partials[8 * i..][..8].as_ptr())) };
+                }
+                trees.advance();
+            }
+            for r in 0..rows {
+                for g in 0..cols.div_ceil(8) {
+                    // SAFETY: the caller's.
+                    let sums = unsafe { trees.finish(r * groups + g) };
+                    let some = 8.min(cols - 8 * g);
+                    out[(r0 + r) * n + t0 + 8 * g..][..some].copy_from_slice(&sums[..some]);
                 }
             }
-        });
-    });
+        }
+    }
+    scratch::put(levels);
+    scratch::put(floats);
 }
 
 /// Dequantised blocks of some weight rows.
@@ -109,7 +107,7 @@ impl Tile<'_> {
     /// # Safety
     ///
     /// AVX2 and FMA; `x` has `len` values each, `partials` room at `t` in every row.
-    #[inline(always)]
+    #[target_feature(enable = "avx2,fma,f16c")]
     unsafe fn times(&self, x: [&[f32]; 2], t: [usize; 2], partials: &mut [f32]) {
         for r in (0..self.rows).step_by(2) {
             let second = (r + 1).min(self.rows - 1);
@@ -163,10 +161,11 @@ unsafe fn block_dots<const T: usize>(w: [&[f32]; 2], x: [&[f32]; T], len: usize)
             }
         }
         // Adjacent pairs: within eights, then across the four accumulators.
-        let four = acc.map(|a| {
+        let mut four = [_mm_setzero_ps(); 4];
+        for (four, a) in four.iter_mut().zip(acc) {
             let fours = _mm256_hadd_ps(_mm256_hadd_ps(a[0], a[1]), _mm256_hadd_ps(a[2], a[3]));
-            _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps::<1>(fours))
-        });
+            *four = _mm_add_ps(_mm256_castps256_ps128(fours), _mm256_extractf128_ps::<1>(fours));
+        }
         let sums = _mm_hadd_ps(_mm_hadd_ps(four[0], four[1]), _mm_hadd_ps(four[2], four[3]));
         let mut out = [0.0; 4];
         _mm_storeu_ps(out.as_mut_ptr(), sums);
@@ -179,8 +178,8 @@ unsafe fn block_dots<const T: usize>(w: [&[f32]; 2], x: [&[f32]; T], len: usize)
 /// # Safety
 ///
 /// AVX2, FMA and F16C.
-#[inline(always)]
-unsafe fn dequantize(quant: Quant, row: &[u8], start: usize, out: &mut [f32]) {
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) unsafe fn dequantize(quant: Quant, row: &[u8], start: usize, out: &mut [f32]) {
     let block_bytes = quant.block_bytes();
     let bytes =
         &row[start / quant.block_len() * block_bytes..][..out.len() / quant.block_len() * block_bytes];
