@@ -1,7 +1,7 @@
 //! Refusals: an HTTP status and the JSON body that OpenAI clients read.
 
 use axum::Json;
-use axum::http::header::{self, HeaderName, HeaderValue};
+use axum::http::header::{self, HeaderValue};
 use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Map, Value, json};
@@ -14,9 +14,12 @@ pub(crate) struct ApiError {
     pub kind: &'static str,
     pub param: Option<String>,
     pub code: Option<&'static str>,
-    /// More keys inside `error`.
-    extra: Map<String, Value>,
-    headers: Vec<(HeaderName, HeaderValue)>,
+    /// Tokens of the prompt and positions of the context, when the one is too long for the other.
+    lengths: Option<(usize, usize)>,
+    /// The same request may do later.
+    retry: bool,
+    /// The connection ends after this reply.
+    close: bool,
 }
 
 impl ApiError {
@@ -27,8 +30,9 @@ impl ApiError {
             kind,
             param: None,
             code: None,
-            extra: Map::new(),
-            headers: Vec::new(),
+            lengths: None,
+            retry: false,
+            close: false,
         }
     }
 
@@ -59,8 +63,7 @@ impl ApiError {
         ));
         error.param = Some(param.to_owned());
         error.code = Some("context_length_exceeded");
-        error.extra.insert("n_prompt_tokens".to_owned(), json!(prompt));
-        error.extra.insert("n_ctx".to_owned(), json!(context));
+        error.lengths = Some((prompt, context));
         error
     }
 
@@ -86,7 +89,7 @@ impl ApiError {
     /// 408: the body stopped coming.
     pub fn body_timeout(seconds: u64) -> Self {
         let message = format!("No more of the request body came for {seconds} seconds.");
-        Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message).closing()
+        Self { close: true, ..Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message) }
     }
 
     /// 413.
@@ -94,9 +97,9 @@ impl ApiError {
         let message = format!("The request body is larger than {limit} bytes, the most this server takes.");
         Self {
             code: Some("request_too_large"),
+            close: true,
             ..Self::new(StatusCode::PAYLOAD_TOO_LARGE, "invalid_request_error", message)
         }
-        .closing()
     }
 
     /// 415.
@@ -112,29 +115,26 @@ impl ApiError {
     /// 429: as many requests wait as may wait.
     pub fn queue_full(waiting: usize) -> Self {
         let message = format!("{waiting} requests are already waiting; try again shortly.");
-        let mut error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message);
-        error.code = Some("queue_full");
-        error.headers.push((header::RETRY_AFTER, HeaderValue::from_static("5")));
-        error
+        Self {
+            code: Some("queue_full"),
+            retry: true,
+            ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
+        }
     }
 
     /// 503: no new work is taken.
     pub fn shutting_down() -> Self {
         let message = "The server is shutting down.";
-        let mut error = Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message);
-        error.headers.push((header::RETRY_AFTER, HeaderValue::from_static("5")));
-        error.closing()
+        Self {
+            retry: true,
+            close: true,
+            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message)
+        }
     }
 
     /// 500: ours or the engine's fault, never the request's.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
-    }
-
-    /// The connection ends after this reply.
-    fn closing(mut self) -> Self {
-        self.headers.push((header::CONNECTION, HeaderValue::from_static("close")));
-        self
     }
 
     /// The reply's body.
@@ -144,7 +144,10 @@ impl ApiError {
         error.insert("type".to_owned(), json!(self.kind));
         error.insert("param".to_owned(), json!(self.param));
         error.insert("code".to_owned(), json!(self.code));
-        error.extend(self.extra.clone());
+        if let Some((prompt, context)) = self.lengths {
+            error.insert("n_prompt_tokens".to_owned(), json!(prompt));
+            error.insert("n_ctx".to_owned(), json!(context));
+        }
         json!({ "error": error })
     }
 
@@ -162,7 +165,13 @@ impl IntoResponse for ApiError {
             tracing::debug!(status = self.status.as_u16(), "{}", self.message);
         }
         let mut response = (self.status, Json(self.body())).into_response();
-        response.headers_mut().extend(self.headers);
+        let headers = response.headers_mut();
+        if self.retry {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+        }
+        if self.close {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         response
     }
 }

@@ -80,3 +80,26 @@ async fn who_leaves_the_queue_costs_no_step_and_no_place() {
     drop(running);
     assert_eq!(server.stage.seen().prompts.len(), 3, "the one that left was never computed");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_served_in_order_one_at_a_time() {
+    let server = Server::start().await;
+    let gate = Gate::new();
+    server.stage.play(vec![Act::Wait(gate.clone())]);
+    let mut replies = Vec::new();
+    for word in ["first", "second", "third", "fourth"] {
+        let body = json!({"stream": true, "messages": [{"role": "user", "content": word}]});
+        replies.push(Request::chat(&body).open(server.address).await);
+    }
+    assert_eq!(server.stage.wait("the first", |seen| seen.running).prompts.len(), 1);
+    gate.open();
+    for reply in &mut replies {
+        assert_eq!(reply.status, 200);
+        reply.events().await;
+    }
+    let served: Vec<String> =
+        server.stage.seen().prompts.iter().map(|prompt| server.tokenizer.decode(prompt)).collect();
+    for (prompt, word) in served.iter().zip(["first", "second", "third", "fourth"]) {
+        assert!(prompt.contains(word), "{served:?}");
+    }
+}
