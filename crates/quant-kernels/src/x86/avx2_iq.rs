@@ -46,12 +46,14 @@ unsafe fn spread_signs(bytes: &[u8; 32]) -> [__m256i; 8] {
         let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
         let one = _mm256_set1_epi8(1);
         let words = bytes.as_chunks::<4>().0;
-        std::array::from_fn(|i| {
-            let word = _mm256_set1_epi32(i32::from_le_bytes(words[i]));
+        let mut signs = [one; 8];
+        for (sign, word) in signs.iter_mut().zip(words) {
+            let word = _mm256_set1_epi32(i32::from_le_bytes(*word));
             let spread = _mm256_shuffle_epi8(word, spread_index());
             let negative = _mm256_cmpeq_epi8(_mm256_and_si256(spread, bit), bit);
-            _mm256_or_si256(negative, one)
-        })
+            *sign = _mm256_or_si256(negative, one);
+        }
+        signs
     }
 }
 
@@ -94,14 +96,22 @@ unsafe fn stored<T: Copy, const N: usize>(v: __m256i) -> [T; N] {
 unsafe fn packed_signs(words: __m256i) -> [u8; 32] {
     // SAFETY: the caller has AVX2.
     unsafe {
-        let take = |v, mask: u32| _mm256_and_si256(v, _mm256_set1_epi32(mask as i32));
-        let low = _mm256_or_si256(take(words, 0x7f), take(_mm256_slli_epi32::<1>(words), 0x7f00));
+        let low = _mm256_or_si256(masked(words, 0x7f), masked(_mm256_slli_epi32::<1>(words), 0x7f00));
         let high = _mm256_or_si256(
-            take(_mm256_slli_epi32::<2>(words), 0x7f_0000),
-            take(_mm256_slli_epi32::<3>(words), 0x7f00_0000),
+            masked(_mm256_slli_epi32::<2>(words), 0x7f_0000),
+            masked(_mm256_slli_epi32::<3>(words), 0x7f00_0000),
         );
         even_signs(_mm256_or_si256(low, high))
     }
+}
+
+/// # Safety
+///
+/// AVX2.
+#[inline(always)]
+unsafe fn masked(words: __m256i, mask: i32) -> __m256i {
+    // SAFETY: the caller has AVX2.
+    unsafe { _mm256_and_si256(words, _mm256_set1_epi32(mask)) }
 }
 
 /// `2 * (word >> 28) + 1` of eight words that belong to 32 weights each.
@@ -148,10 +158,11 @@ impl WideAvx2 for Iq2Xxs {
             let high = _mm256_castsi256_ps(load(&self.qs[4..]));
             let words = _mm256_castps_si256(_mm256_shuffle_ps::<0b11_01_11_01>(low, high));
             let words = _mm256_permute4x64_epi64::<0b11_01_10_00>(words);
-            let w = std::array::from_fn(|i| {
-                let e = |j: usize| grid::IQ2_XXS[usize::from(self.qs[i][j])];
-                four(e(0), e(1), e(2), e(3))
-            });
+            let mut w = [_mm256_setzero_si256(); 8];
+            for (w, qs) in w.iter_mut().zip(&self.qs) {
+                let e = |j: usize| grid::IQ2_XXS[usize::from(qs[j])];
+                *w = four(e(0), e(1), e(2), e(3));
+            }
             let sign = spread_signs(&packed_signs(words));
             Unpacked { w, sign, scale: top_scales(words), by_sums: _mm256_setzero_si256() }
         }
@@ -173,10 +184,12 @@ unsafe fn entries8<const N: usize>(codebook: &'static [u64; N], index: [__m256i;
     // SAFETY: the caller has AVX2 and keeps the indices below N.
     unsafe {
         let index: [[u16; 16]; 2] = [stored(index[0]), stored(index[1])];
-        std::array::from_fn(|i| {
-            let e = |j: usize| *codebook.get_unchecked(usize::from(index[i / 4][i % 4 * 4 + j]));
-            four(e(0), e(1), e(2), e(3))
-        })
+        let mut w = [_mm256_setzero_si256(); 8];
+        for (w, index) in w.iter_mut().zip(index.as_flattened().as_chunks::<4>().0) {
+            let e = |j: usize| *codebook.get_unchecked(usize::from(index[j]));
+            *w = four(e(0), e(1), e(2), e(3));
+        }
+        w
     }
 }
 
@@ -215,14 +228,14 @@ impl WideAvx2 for Iq2S {
             let qh = _mm256_set1_epi64x(i64::from_le_bytes(self.qh));
             let up = _mm256_set1_epi64x(0x0004_0010_0040_0100);
             let top = _mm256_set1_epi16(0x300);
-            let index = std::array::from_fn(|i| {
-                let byte =
-                    |b: i64| (4 * i as i64 + b) * 0x0001_0001_0001_0001 | 0x8000_8000_8000_8000_u64 as i64;
-                let select = byte_select(byte(0), byte(1), byte(2), byte(3));
+            let mut index = [_mm256_setzero_si256(); 2];
+            for (i, index) in index.iter_mut().enumerate() {
+                let byte = |b: i64| (4 * i as i64 + b) * 0x0001_0001_0001_0001 | i64::MIN | 0x8000_8000_8000;
+                let select = _mm256_setr_epi64x(byte(0), byte(1), byte(2), byte(3));
                 let high = _mm256_mullo_epi16(_mm256_shuffle_epi8(qh, select), up);
                 let low = _mm256_cvtepu8_epi16(load128(&self.qs[16 * i..]));
-                _mm256_or_si256(low, _mm256_and_si256(high, top))
-            });
+                *index = _mm256_or_si256(low, _mm256_and_si256(high, top));
+            }
             Unpacked {
                 w: entries8(&grid::IQ2_S, index),
                 sign: spread_signs(&self.signs),
@@ -238,15 +251,6 @@ impl WideAvx2 for Iq2S {
     }
 }
 
-/// # Safety
-///
-/// AVX2.
-#[inline(always)]
-unsafe fn byte_select(a: i64, b: i64, c: i64, d: i64) -> __m256i {
-    // SAFETY: the caller has AVX2.
-    unsafe { _mm256_setr_epi64x(a, b, c, d) }
-}
-
 impl WideAvx2 for Iq3Xxs {
     const KIND: Kind = Kind::Signed;
     const UNIT: f32 = 0.25;
@@ -256,9 +260,10 @@ impl WideAvx2 for Iq3Xxs {
         // SAFETY: AVX2 is the caller's; every read lies inside the block.
         unsafe {
             let words = load(&self.signs);
-            let w = std::array::from_fn(|i| {
-                eight(std::array::from_fn(|j| grid::IQ3_XXS[usize::from(self.qs[8 * i + j])]))
-            });
+            let mut w = [_mm256_setzero_si256(); 8];
+            for (w, qs) in w.iter_mut().zip(self.qs.as_chunks::<8>().0) {
+                *w = eight(qs.map(|q| grid::IQ3_XXS[usize::from(q)]));
+            }
             let sign = spread_signs(&packed_signs(words));
             Unpacked { w, sign, scale: top_scales(words), by_sums: _mm256_setzero_si256() }
         }
@@ -281,16 +286,17 @@ impl WideAvx2 for Iq3S {
             let bit = _mm256_setr_epi16(
                 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, -32768,
             );
-            let index: [[u16; 16]; 4] = std::array::from_fn(|i| {
+            let mut index = [[0u16; 16]; 4];
+            for (i, index) in index.iter_mut().enumerate() {
                 let high = i16::from_le_bytes([self.qh[2 * i], self.qh[2 * i + 1]]);
                 let set = _mm256_cmpeq_epi16(_mm256_and_si256(_mm256_set1_epi16(high), bit), bit);
                 let low = _mm256_cvtepu8_epi16(load128(&self.qs[16 * i..]));
-                stored(_mm256_or_si256(low, _mm256_and_si256(set, _mm256_set1_epi16(256))))
-            });
-            let w = std::array::from_fn(|i| {
-                let e = |j| *grid::IQ3_S.get_unchecked(usize::from(index[i / 2][i % 2 * 8 + j]));
-                eight(std::array::from_fn(e))
-            });
+                *index = stored(_mm256_or_si256(low, _mm256_and_si256(set, _mm256_set1_epi16(256))));
+            }
+            let mut w = [_mm256_setzero_si256(); 8];
+            for (w, index) in w.iter_mut().zip(index.as_flattened().as_chunks::<8>().0) {
+                *w = eight(index.map(|i| *grid::IQ3_S.get_unchecked(usize::from(i))));
+            }
             let nibbles = _mm256_srlv_epi32(
                 _mm256_set1_epi32(i32::from_le_bytes(self.scales)),
                 _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28),
@@ -316,8 +322,12 @@ impl WideAvx2 for Iq3S {
 unsafe fn shifted(entries: [__m256i; 8], shift: [__m256i; 8]) -> ([__m256i; 8], [__m256i; 8]) {
     // SAFETY: the caller has AVX2.
     unsafe {
-        let sign: [__m256i; 8] = std::array::from_fn(|i| _mm256_add_epi8(entries[i], shift[i]));
-        (sign.map(|w| _mm256_abs_epi8(w)), sign)
+        let (mut w, mut sign) = (entries, shift);
+        for (w, sign) in w.iter_mut().zip(&mut sign) {
+            *sign = _mm256_add_epi8(*w, *sign);
+            *w = _mm256_abs_epi8(*sign);
+        }
+        (w, sign)
     }
 }
 
@@ -332,16 +342,20 @@ impl WideAvx2 for Iq1S {
             let qh = load128(&self.qh);
             // The word of 32 weights goes to its four indices; their three bits each move to bits 8 to 10.
             let words = _mm256_broadcastsi128_si256(qh);
-            let index = std::array::from_fn(|i| {
+            let mut index = [_mm256_setzero_si256(); 2];
+            for (i, index) in index.iter_mut().enumerate() {
                 let word = |b: i64| 0x0100_0100_0100_0100 + (8 * i as i64 + 2 * b) * 0x0101_0101_0101_0101;
-                let spread = _mm256_shuffle_epi8(words, byte_select(word(0), word(1), word(2), word(3)));
+                let select = _mm256_setr_epi64x(word(0), word(1), word(2), word(3));
+                let spread = _mm256_shuffle_epi8(words, select);
                 let up = _mm256_mullo_epi16(spread, _mm256_set1_epi64x(0x0000_0004_0020_0100));
                 let high = _mm256_blend_epi16::<0x88>(up, _mm256_srli_epi16::<1>(spread));
                 let low = _mm256_cvtepu8_epi16(load128(&self.qs[16 * i..]));
-                _mm256_or_si256(low, _mm256_and_si256(high, _mm256_set1_epi16(0x700)))
-            });
-            let down: [i16; 8] = std::array::from_fn(|i| i16::from_le_bytes(self.qh[i]) >> 15 | 1);
-            let shift = down.map(|down| _mm256_set1_epi8(down as i8));
+                *index = _mm256_or_si256(low, _mm256_and_si256(high, _mm256_set1_epi16(0x700)));
+            }
+            let mut shift = [_mm256_setzero_si256(); 8];
+            for (shift, qh) in shift.iter_mut().zip(self.qh) {
+                *shift = _mm256_set1_epi8((i16::from_le_bytes(qh) >> 15 | 1) as i8);
+            }
             let (w, sign) = shifted(entries8(&grid::IQ1, index), shift);
             // Three bits from 12 on, doubled, plus one.
             let doubled = _mm_and_si128(_mm_srli_epi16::<11>(qh), _mm_set1_epi16(14));
@@ -369,24 +383,27 @@ impl WideAvx2 for Iq1M {
             let low = _mm_and_si128(nibbles, _mm_set1_epi8(15));
             let high = _mm_and_si128(_mm_srli_epi16::<4>(nibbles), _mm_set1_epi8(15));
             let bytes = _mm256_set_m128i(_mm_unpackhi_epi8(low, high), _mm_unpacklo_epi8(low, high));
-            let index = std::array::from_fn(|i| {
-                let half =
-                    if i == 0 { _mm256_castsi256_si128(bytes) } else { _mm256_extracti128_si256::<1>(bytes) };
-                let three = _mm256_and_si256(_mm256_cvtepu8_epi16(half), _mm256_set1_epi16(7));
+            let halves = [_mm256_castsi256_si128(bytes), _mm256_extracti128_si256::<1>(bytes)];
+            let mut index = [_mm256_setzero_si256(); 2];
+            for (i, index) in index.iter_mut().enumerate() {
+                let three = _mm256_and_si256(_mm256_cvtepu8_epi16(halves[i]), _mm256_set1_epi16(7));
                 let low = _mm256_cvtepu8_epi16(load128(&self.qs[16 * i..]));
-                _mm256_or_si256(low, _mm256_slli_epi16::<8>(three))
-            });
+                *index = _mm256_or_si256(low, _mm256_slli_epi16::<8>(three));
+            }
             let eight = _mm256_set1_epi8(8);
             let down = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, eight), eight);
-            let shifts: [u32; 8] = stored(_mm256_or_si256(down, _mm256_set1_epi8(1)));
-            let shift = shifts.map(|s| _mm256_shuffle_epi8(_mm256_set1_epi32(s as i32), spread_index()));
+            let words: [u32; 8] = stored(_mm256_or_si256(down, _mm256_set1_epi8(1)));
+            let mut shift = [_mm256_setzero_si256(); 8];
+            for (shift, word) in shift.iter_mut().zip(words) {
+                *shift = _mm256_shuffle_epi8(_mm256_set1_epi32(word as i32), spread_index());
+            }
             let (w, sign) = shifted(entries8(&grid::IQ1, index), shift);
             // Sub-block s has bits 3 (s % 4) and on of word s / 4: multiplied up to bit 12, then down.
             let words =
                 _mm256_set1_epi64x(i64::from_le_bytes(std::array::from_fn(|i| self.scales[i / 2][i % 2])));
             let twice = |word: i64| (word * 0x0101_0101_0101_0101 * 2) + 0x0100_0100_0100_0100;
             let pairs = |a: i64, b: i64| twice(a) & 0xffff_ffff | twice(b) & !0xffff_ffff;
-            let select = byte_select(pairs(0, 1), pairs(2, 3), pairs(0, 1), pairs(2, 3));
+            let select = _mm256_setr_epi64x(pairs(0, 1), pairs(2, 3), pairs(0, 1), pairs(2, 3));
             let up =
                 _mm256_setr_epi16(4096, 64, 4096, 64, 4096, 64, 4096, 64, 512, 8, 512, 8, 512, 8, 512, 8);
             let three = _mm256_mullo_epi16(_mm256_shuffle_epi8(words, select), up);

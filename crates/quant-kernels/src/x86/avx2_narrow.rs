@@ -148,7 +148,7 @@ pub(super) unsafe fn matmul<B: NarrowAvx2>(w: Matrix<'_>, x: &Quantized, n: usiz
 /// # Safety
 ///
 /// As [`matmul`].
-#[inline(always)]
+#[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn few<B: NarrowAvx2, const T: usize>(
     w: Matrix<'_>,
     x: &Quantized,
@@ -171,25 +171,18 @@ unsafe fn few<B: NarrowAvx2, const T: usize>(
             for b0 in (0..blocks).step_by(8) {
                 let mut acc = [[_mm256_setzero_si256(); 8]; T];
                 let (mut d, mut m) = ([0u16; 8], [0u16; 8]);
-                let mut one = |slot: usize, at: usize, b: usize| {
-                    let block = weights.get_unchecked(at);
+                let whole = b0 + 8 <= blocks;
+                for slot in 0..8 {
+                    let (r, b) = if whole { (r0, b0 + slot) } else { (r0 + slot / lanes, b0 + slot % lanes) };
+                    if !whole && (r >= w.rows() || b >= blocks) {
+                        continue;
+                    }
+                    let block = weights.get_unchecked(r * blocks + b);
                     d[slot] = block.d();
                     m[slot] = block.m();
                     let operands = operands(block);
                     for t in 0..T {
                         acc[t][slot] = dot::<B>(operands, x.q.as_ptr().add((b * n + t0 + t) * LEN));
-                    }
-                };
-                if b0 + 8 <= blocks {
-                    for slot in 0..8 {
-                        one(slot, r0 * blocks + b0 + slot, b0 + slot);
-                    }
-                } else {
-                    for slot in 0..8 {
-                        let (r, b) = (r0 + slot / lanes, b0 + slot % lanes);
-                        if r < w.rows() && b < blocks {
-                            one(slot, r * blocks + b, b);
-                        }
                     }
                 }
                 let d = B::scales(load128(&d));
@@ -232,52 +225,53 @@ const TILE_COLS: usize = 64;
 /// # Safety
 ///
 /// As [`matmul`].
-#[inline(always)]
+#[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn many<B: NarrowAvx2>(w: Matrix<'_>, x: &Quantized, n: usize, out: &mut [f32]) {
     let blocks = x.blocks;
     let weights = cast_slice::<u8, B>(w.bytes());
     let groups = n.min(TILE_COLS).div_ceil(8);
-    scratch::levels(TILE_ROWS * groups * Trees::depth(blocks), |levels| {
-        for t0 in (0..n).step_by(TILE_COLS) {
-            let cols = TILE_COLS.min(n - t0);
-            for r0 in (0..w.rows()).step_by(TILE_ROWS) {
-                let rows = TILE_ROWS.min(w.rows() - r0);
-                let mut trees = Trees::new(levels, blocks);
-                for b in 0..blocks {
-                    for r in 0..rows {
-                        // SAFETY: AVX2 and F16C are the caller's; r0 + r < w.rows() and t0 + cols <= n.
-                        unsafe {
-                            let block = &weights[(r0 + r) * blocks + b];
-                            one_block::<B>(block, x, b, (t0, cols, n), |g, p| trees.push(r * groups + g, p));
-                        }
-                    }
-                    trees.advance();
-                }
+    let mut levels = scratch::take(TILE_ROWS * groups * Trees::depth(blocks));
+    for t0 in (0..n).step_by(TILE_COLS) {
+        let cols = TILE_COLS.min(n - t0);
+        for r0 in (0..w.rows()).step_by(TILE_ROWS) {
+            let rows = TILE_ROWS.min(w.rows() - r0);
+            let mut trees = Trees::new(&mut levels, blocks);
+            for b in 0..blocks {
                 for r in 0..rows {
-                    for g in 0..cols.div_ceil(8) {
-                        // SAFETY: AVX2 is the caller's.
-                        let sums = unsafe { trees.finish(r * groups + g) };
-                        let some = 8.min(cols - 8 * g);
-                        out[(r0 + r) * n + t0 + 8 * g..][..some].copy_from_slice(&sums[..some]);
+                    // SAFETY: AVX2 and F16C are the caller's; r0 + r < w.rows() and t0 + cols <= n.
+                    unsafe {
+                        let block = &weights[(r0 + r) * blocks + b];
+                        one_block(block, x, b, (t0, cols, n), &mut trees, r * groups);
                     }
+                }
+                trees.advance();
+            }
+            for r in 0..rows {
+                for g in 0..cols.div_ceil(8) {
+                    // SAFETY: AVX2 is the caller's.
+                    let sums = unsafe { trees.finish(r * groups + g) };
+                    let some = 8.min(cols - 8 * g);
+                    out[(r0 + r) * n + t0 + 8 * g..][..some].copy_from_slice(&sums[..some]);
                 }
             }
         }
-    });
+    }
+    scratch::put(levels);
 }
 
 /// One block with `cols` activation rows from `t0`, eight by eight.
 ///
 /// # Safety
 ///
-/// As [`matmul`]; `t0 + cols <= n`.
-#[inline(always)]
+/// As [`matmul`]; `t0 + cols <= n`, and `trees` has accumulators from `first` on for the groups of eight.
+#[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn one_block<B: NarrowAvx2>(
     block: &B,
     x: &Quantized,
     b: usize,
     (t0, cols, n): (usize, usize, usize),
-    mut partials: impl FnMut(usize, __m256),
+    trees: &mut Trees<'_>,
+    first: usize,
 ) {
     // SAFETY: the caller's. Scales and sums by block are padded to 8 rows; only rows below n are read of q.
     unsafe {
@@ -302,7 +296,7 @@ unsafe fn one_block<B: NarrowAvx2>(
             let at = b * padded + t;
             let dx = _mm256_loadu_ps(x.scale_by_block.as_ptr().add(at));
             let xsum = x.sums_by_block.as_ptr().add(at);
-            partials(g, product::<B>(d, m, dx, sum_each(&acc), xsum));
+            trees.push(first + g, product::<B>(d, m, dx, sum_each(&acc), xsum));
         }
     }
 }

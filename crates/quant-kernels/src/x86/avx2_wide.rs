@@ -155,7 +155,7 @@ pub(super) unsafe fn matmul<B: WideAvx2>(w: Matrix<'_>, x: &Quantized, n: usize,
 /// # Safety
 ///
 /// As [`matmul`].
-#[inline(always)]
+#[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn few<B: WideAvx2, const T: usize>(
     w: Matrix<'_>,
     x: &Quantized,
@@ -236,52 +236,53 @@ const TILE_COLS: usize = 64;
 /// # Safety
 ///
 /// As [`matmul`].
-#[inline(always)]
+#[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn many<B: WideAvx2>(w: Matrix<'_>, x: &Quantized, n: usize, out: &mut [f32]) {
     let blocks = x.blocks;
     let weights = cast_slice::<u8, B>(w.bytes());
     let groups = n.min(TILE_COLS).div_ceil(8);
-    scratch::levels(TILE_ROWS * groups * Trees::depth(blocks), |levels| {
-        for t0 in (0..n).step_by(TILE_COLS) {
-            let cols = TILE_COLS.min(n - t0);
-            for r0 in (0..w.rows()).step_by(TILE_ROWS) {
-                let rows = TILE_ROWS.min(w.rows() - r0);
-                let mut trees = Trees::new(levels, blocks);
-                for b in 0..blocks {
-                    for r in 0..rows {
-                        // SAFETY: AVX2 is the caller's; r0 + r < w.rows() and t0 + cols <= n.
-                        unsafe {
-                            let block = &weights[(r0 + r) * blocks + b];
-                            one_block::<B>(block, x, b, (t0, cols, n), |g, p| trees.push(r * groups + g, p));
-                        }
-                    }
-                    trees.advance();
-                }
+    let mut levels = scratch::take(TILE_ROWS * groups * Trees::depth(blocks));
+    for t0 in (0..n).step_by(TILE_COLS) {
+        let cols = TILE_COLS.min(n - t0);
+        for r0 in (0..w.rows()).step_by(TILE_ROWS) {
+            let rows = TILE_ROWS.min(w.rows() - r0);
+            let mut trees = Trees::new(&mut levels, blocks);
+            for b in 0..blocks {
                 for r in 0..rows {
-                    for g in 0..cols.div_ceil(8) {
-                        // SAFETY: AVX2 is the caller's.
-                        let sums = unsafe { trees.finish(r * groups + g) };
-                        let some = 8.min(cols - 8 * g);
-                        out[(r0 + r) * n + t0 + 8 * g..][..some].copy_from_slice(&sums[..some]);
+                    // SAFETY: AVX2 is the caller's; r0 + r < w.rows() and t0 + cols <= n.
+                    unsafe {
+                        let block = &weights[(r0 + r) * blocks + b];
+                        one_block(block, x, b, (t0, cols, n), &mut trees, r * groups);
                     }
+                }
+                trees.advance();
+            }
+            for r in 0..rows {
+                for g in 0..cols.div_ceil(8) {
+                    // SAFETY: AVX2 is the caller's.
+                    let sums = unsafe { trees.finish(r * groups + g) };
+                    let some = 8.min(cols - 8 * g);
+                    out[(r0 + r) * n + t0 + 8 * g..][..some].copy_from_slice(&sums[..some]);
                 }
             }
         }
-    });
+    }
+    scratch::put(levels);
 }
 
 /// One block with `cols` activation rows from `t0`, eight by eight.
 ///
 /// # Safety
 ///
-/// As [`matmul`]; `t0 + cols <= n`.
-#[inline(always)]
+/// As [`matmul`]; `t0 + cols <= n`, and `trees` has accumulators from `first` on for the groups of eight.
+#[target_feature(enable = "avx2,fma,f16c")]
 unsafe fn one_block<B: WideAvx2>(
     block: &B,
     x: &Quantized,
     b: usize,
     (t0, cols, n): (usize, usize, usize),
-    mut partials: impl FnMut(usize, __m256),
+    trees: &mut Trees<'_>,
+    first: usize,
 ) {
     // SAFETY: the caller's. Scales by block are padded to 8 rows; only rows below n are read of q and sums.
     unsafe {
@@ -317,7 +318,7 @@ unsafe fn one_block<B: WideAvx2>(
             }
             let dx = _mm256_loadu_ps(x.scale_by_block.as_ptr().add(b * n.next_multiple_of(8) + t));
             let min = if B::MINIMA == Minima::Yes { sum_each(&mins) } else { _mm256_setzero_si256() };
-            partials(g, product::<B>(d, dmin, dx, sum_each(&acc), min));
+            trees.push(first + g, product::<B>(d, dmin, dx, sum_each(&acc), min));
         }
     }
 }
