@@ -86,6 +86,48 @@ pub struct Config {
     pub ln_eps: f32,
 }
 
+#[cfg(test)]
+impl Config {
+    /// A small model for unit tests: three streams of 16, two KDA heads of 8.
+    pub(crate) fn small() -> Self {
+        Self {
+            architecture: "glm5-next".into(),
+            blocks: 2,
+            trunk: 2,
+            context_length: 64,
+            hidden: 16,
+            vocab: Some(32),
+            mixers: vec![MixerKind::Kda, MixerKind::Dsa],
+            dense_layers: 1,
+            dense_ff: 32,
+            heads: 2,
+            q_rank: 16,
+            latent: 16,
+            key_dim: 8,
+            value_dim: 8,
+            index_heads: 2,
+            index_dim: 8,
+            index_topk: 8,
+            kpool: 4,
+            kda_dim: 8,
+            conv_taps: 4,
+            gate_bound: -5.0,
+            streams: 3,
+            sinkhorn: 20,
+            hc_eps: 1e-6,
+            experts: 4,
+            experts_used: 2,
+            expert_ff: 16,
+            shared_ff: 16,
+            expert_scale: 2.5,
+            clamp_exp: vec![10.0; 2],
+            clamp_shared: vec![10.0; 2],
+            rms_eps: 1e-5,
+            ln_eps: 1e-6,
+        }
+    }
+}
+
 impl Config {
     /// Reads and checks the metadata.
     ///

@@ -47,7 +47,7 @@ pub fn layer(executor: &mut CpuExecutor, layer: usize, streams: &[f32]) -> Resul
 ///
 /// # Errors
 /// A token out of range.
-pub fn embedding(executor: &CpuExecutor, tokens: &[Token]) -> Result<Vec<f32>, ExecError> {
+pub fn embedding(executor: &mut CpuExecutor, tokens: &[Token]) -> Result<Vec<f32>, ExecError> {
     executor.embedding(tokens)
 }
 

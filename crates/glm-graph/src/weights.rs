@@ -64,6 +64,17 @@ impl Tensor {
     }
 }
 
+#[cfg(test)]
+impl Tensor {
+    /// A matrix of a file that is no model.
+    pub(crate) fn for_test(file: &File, name: &str) -> Self {
+        let info = file.tensor(name).expect("the file has the tensor");
+        let quant = Quant::from_ggml_id(info.ty.id()).expect("a known type");
+        let (rows, cols) = (info.dims[1] as usize, info.dims[0] as usize);
+        Self { name: name.into(), quant, rows, cols, extent: info.extent }
+    }
+}
+
 impl Stack {
     /// Matrix `i` in place.
     ///

@@ -32,16 +32,12 @@ impl CpuExecutor {
         self.draft(seq, hidden, next, rows, &mut Watch(Some(observer)))
     }
 
-    pub(crate) fn embedding(&self, tokens: &[Token]) -> Result<Vec<f32>, ExecError> {
+    pub(crate) fn embedding(&mut self, tokens: &[Token]) -> Result<Vec<f32>, ExecError> {
         self.check_tokens(tokens)?;
-        let (model, hidden) = (&self.model, self.model.config().hidden);
-        let mut streams = vec![0.0; tokens.len() * model.config().residual()];
-        for (row, token) in streams.chunks_exact_mut(model.config().residual()).zip(tokens) {
-            for stream in row.chunks_exact_mut(hidden) {
-                model.weights().embed.row(model.gguf(), *token as usize, stream);
-            }
-        }
-        Ok(streams)
+        let scratch = &mut self.scratch;
+        self.pool.install(|| forward::embed(&self.model, tokens, scratch));
+        scratch.faults.take();
+        Ok(scratch.hyper.residual.f32().to_vec())
     }
 
     pub(crate) fn layer_forward(&mut self, layer: usize, streams: &[f32]) -> Result<Vec<f32>, ExecError> {

@@ -110,3 +110,135 @@ pub(crate) fn write(lanes: &Lanes, config: &Config, scratch: &mut Scratch) {
     }
     std::mem::swap(&mut hyper.residual, &mut hyper.next);
 }
+
+#[cfg(test)]
+mod tests {
+    use quant_kernels::{Cpu, Rows};
+
+    use super::*;
+    use crate::cpu::scratch::Workers;
+    use crate::weights::Tensor;
+
+    fn wave(n: usize, scale: f32, step: f32) -> Vec<f32> {
+        (0..n).map(|i| scale * (i as f32 * step + 0.3).sin()).collect()
+    }
+
+    fn bytes(values: &[f32]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_le_bytes()).collect()
+    }
+
+    /// A file with the mixing matrices of two sites.
+    fn file(config: &Config) -> gguf::Model {
+        let dims = [config.residual() as u64, config.hc_rows() as u64];
+        let mut layout = gguf::Layout::new();
+        layout.set("general.architecture", "glm5-next");
+        for name in ["attn", "ffn"] {
+            layout.tensor(name, gguf::GgmlType::F32, &dims).unwrap();
+        }
+        let mut writer = layout.write_to(Vec::new()).unwrap();
+        for (name, step) in [("attn", 0.7), ("ffn", 1.3)] {
+            writer.tensor(name, &bytes(&wave(config.residual() * config.hc_rows(), 0.4, step))).unwrap();
+        }
+        gguf::Model::from_static("two sites", Box::leak(writer.finish().unwrap().into_boxed_slice())).unwrap()
+    }
+
+    fn site(file: &gguf::Model, config: &Config, name: &str, step: f32) -> HyperSite {
+        HyperSite {
+            mix: Tensor::for_test(file, name),
+            base: wave(config.hc_rows(), 1.0, step),
+            scale: [0.9, 0.6, 1.7],
+        }
+    }
+
+    /// Sections 2.3 and 2.4 in f64, written out: the normed input and the streams after `y` is written.
+    fn oracle(
+        config: &Config,
+        mix: &[f32],
+        site: &HyperSite,
+        norm: &[f32],
+        streams: &[f32],
+        y: &[f32],
+    ) -> (Vec<f64>, Vec<f64>) {
+        let (n, hidden, width) = (config.streams, config.hidden, config.residual());
+        let r: Vec<f64> = streams.iter().map(|v| f64::from(*v)).collect();
+        let rms = (r.iter().map(|v| v * v).sum::<f64>() / width as f64 + f64::from(config.rms_eps)).sqrt();
+        let m: Vec<f64> = mix
+            .chunks_exact(width)
+            .map(|row| row.iter().zip(&r).map(|(w, v)| f64::from(*w) * v / rms).sum())
+            .collect();
+        let logit = |k: usize, s: usize| m[k] * f64::from(site.scale[s]) + f64::from(site.base[k]);
+        let sigmoid = |t: f64| 1.0 / (1.0 + (-t).exp());
+        let eps = f64::from(config.hc_eps);
+        let mut comb = vec![0.0; n * n];
+        for i in 0..n {
+            let e: Vec<f64> = (0..n).map(|j| logit(2 * n + i * n + j, 2).exp()).collect();
+            (0..n).for_each(|j| comb[i * n + j] = e[j] / e.iter().sum::<f64>() + eps);
+        }
+        for pass in 0..2 * config.sinkhorn - 1 {
+            for a in 0..n {
+                let at = |b: usize| if pass % 2 == 0 { b * n + a } else { a * n + b };
+                let sum: f64 = (0..n).map(|b| comb[at(b)]).sum::<f64>() + eps;
+                (0..n).for_each(|b| comb[at(b)] /= sum);
+            }
+        }
+        let x: Vec<f64> = (0..hidden)
+            .map(|h| (0..n).map(|s| (sigmoid(logit(s, 0)) + eps) * r[s * hidden + h]).sum())
+            .collect();
+        let rms = (x.iter().map(|v| v * v).sum::<f64>() / hidden as f64 + f64::from(config.rms_eps)).sqrt();
+        let normed = x.iter().zip(norm).map(|(v, w)| v / rms * f64::from(*w)).collect();
+        let mut next = vec![0.0; width];
+        for j in 0..n {
+            for h in 0..hidden {
+                let mixed: f64 = (0..n).map(|i| comb[i * n + j] * r[i * hidden + h]).sum();
+                next[j * hidden + h] = 2.0 * sigmoid(logit(n + j, 1)) * f64::from(y[h]) + mixed;
+            }
+        }
+        (normed, next)
+    }
+
+    fn close(mine: &[f32], oracle: &[f64]) {
+        for (mine, oracle) in mine.iter().zip(oracle) {
+            assert!((f64::from(*mine) - oracle).abs() < 2e-6 * (1.0 + oracle.abs()), "{mine} {oracle}");
+        }
+    }
+
+    /// Traps 1, 2, 4, 5, 6, 7, 10 on streams so small that the epsilon of the norm is half of what it is added to, with one
+    /// stream a hundred times the others, on streams of zero, and on ordinary ones. Two sites in turn: what is written
+    /// belongs to the site that was read.
+    #[test]
+    fn a_site_is_the_formula() {
+        let config = Config::small();
+        let file = file(&config);
+        let (hidden, width) = (config.hidden, config.residual());
+        let lanes = Lanes { cpu: Cpu::detect(), precision: Precision::Fast, threads: 1 };
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        let mut streams = wave(4 * width, 1.0, 0.9);
+        streams[..width].iter_mut().for_each(|v| *v *= 3e-3);
+        streams[width..][..hidden].iter_mut().for_each(|v| *v *= 100.0);
+        streams[2 * width..3 * width].fill(0.0);
+        let norm = wave(hidden, 1.0, 0.2);
+        let y = wave(4 * hidden, 1.0, 0.5);
+        for rows in [1, 4] {
+            let mut scratch = Scratch { workers: Workers::new(1), ..Scratch::default() };
+            scratch.hyper.residual.reset(rows, width).copy_from_slice(&streams[..rows * width]);
+            let mut expected: Vec<Vec<f64>> = Vec::new();
+            let mut before: Rows = Rows::new();
+            for (name, step) in [("attn", 0.37), ("ffn", 0.91)] {
+                let site = site(&file, &config, name, step);
+                before.reset(rows, width).copy_from_slice(scratch.hyper.residual.f32());
+                pool.install(|| read(&lanes, &file, &config, &site, &norm, &mut scratch));
+                scratch.y[..rows * hidden].copy_from_slice(&y[..rows * hidden]);
+                pool.install(|| write(&lanes, &config, &mut scratch));
+                let mix = wave(width * config.hc_rows(), 0.4, if name == "attn" { 0.7 } else { 1.3 });
+                for t in 0..rows {
+                    let y = &y[t * hidden..][..hidden];
+                    let (x, next) = oracle(&config, &mix, &site, &norm, before.row(t), y);
+                    close(scratch.x.row(t), &x);
+                    close(scratch.hyper.residual.row(t), &next);
+                    expected.push(next);
+                }
+            }
+            assert!(expected[0] != expected[rows], "the sites differ");
+        }
+    }
+}

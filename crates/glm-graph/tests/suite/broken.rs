@@ -188,6 +188,40 @@ fn vectors_must_be_finite() {
     says(&sign.unwrap().refused(), &["blk.0.ssm_a", "0.5 for head 2", "negative"]);
 }
 
+/// Trap 54: the last row of the last expert, by stack and by hand.
+#[test]
+fn the_last_expert_is_where_it_should_be() {
+    let Some(fixture) = fixture("tiny-b.maya") else { return };
+    let (model, file) = (&fixture.model, fixture.model.gguf());
+    let mut seen = 0;
+    for block in &model.weights().blocks {
+        let glm_graph::weights::Ffn::Moe(moe) = &block.ffn else { continue };
+        for stack in [&moe.gate, &moe.up, &moe.down] {
+            let matrix = stack.matrix(file, stack.n - 1);
+            let mut mine = vec![0.0; stack.cols()];
+            quant_kernels::dequantize(stack.quant(), matrix.row(stack.rows() - 1), &mut mine).unwrap();
+            let info = file.tensor(stack.name()).unwrap();
+            let mut all = vec![0.0; info.dims.iter().product::<u64>() as usize];
+            quant_kernels::dequantize(stack.quant(), file.bytes(info.extent).unwrap(), &mut all).unwrap();
+            assert_eq!(mine, all[all.len() - mine.len()..], "{}", stack.name());
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 3 * 6);
+}
+
+/// Trap 8: every stream begins as the embedding.
+#[test]
+fn all_streams_begin_equal() {
+    let Some(fixture) = fixture("tiny-a.maya") else { return };
+    let hidden = fixture.model.config().hidden;
+    let streams = glm_graph::probe::embedding(&mut exact(&fixture.model), &[3, 500]).unwrap();
+    for row in streams.chunks(fixture.model.config().residual()) {
+        assert!(row.chunks(hidden).all(|stream| stream == &row[..hidden]));
+        assert!(row[..hidden].iter().any(|value| *value != 0.0));
+    }
+}
+
 fn last_logits(model: &Arc<Model>, tokens: &[u32]) -> Vec<f32> {
     let mut exec = exact(model);
     let seq = exec.open_sequence().unwrap();

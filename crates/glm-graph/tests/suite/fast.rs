@@ -21,7 +21,7 @@ fn check_layers(name: &str) {
     let gaps = fixture.get(prompt, "router_gap");
     let moe = fixture.get(prompt, "router_layers").ints;
     let mut exec = executor(&fixture.model, Precision::Fast, Kv::F16, 2);
-    let mut before = probe::embedding(&exec, &fixture.tokens(prompt)[..rows]).unwrap();
+    let mut before = probe::embedding(&mut exec, &fixture.tokens(prompt)[..rows]).unwrap();
     let (mut worst, mut seen) = (0.0f64, 0);
     for (layer, golden) in golden.floats.chunks(rows * width).enumerate() {
         let mine = probe::layer(&mut exec, layer, &before).unwrap();
@@ -39,7 +39,7 @@ fn check_layers(name: &str) {
         }
         before = golden.to_vec();
     }
-    println!("{name}: worst of {seen} rows {worst:.4}");
+    eprintln!("{name}: worst of {seen} rows {worst:.4}");
     assert!(seen > 2 * rows, "{name}: gaps left almost nothing to compare");
 }
 
@@ -79,7 +79,7 @@ fn check_end_to_end(name: &str, prompt: &str, llama_mean: f64, llama_argmax: f64
         agree += usize::from(argmax(mine) == argmax(golden));
     }
     let (mean, agree) = (sum / rows as f64, agree as f64 / rows as f64);
-    println!(
+    eprintln!(
         "{name} {prompt}: mean {mean:.3} (llama.cpp {llama_mean}), argmax {agree:.2} (llama.cpp {llama_argmax})"
     );
     assert!(mean <= 2.0 * llama_mean, "{name} {prompt}: mean distance {mean}");
@@ -111,7 +111,7 @@ fn f16_latents() {
         let golden = fixture.get(prompt, "logits");
         let mine = logits(&fixture, prompt, Precision::Exact, Kv::F16);
         let worst = distance(&mine.concat(), &golden.floats);
-        println!("{prompt}: {worst:.1e} (llama.cpp {llama:.1e})");
+        eprintln!("{prompt}: {worst:.1e} (llama.cpp {llama:.1e})");
         assert!(worst <= 2.0 * llama, "{prompt}: {worst}");
     }
 }

@@ -72,7 +72,7 @@ fn check_rows(
         }
         worst = worst.max(distance);
     }
-    println!("{what}: {worst:.1e}");
+    eprintln!("{what}: {worst:.1e}");
     assert!(worst <= tolerance, "{what}: off by {worst:e}");
 }
 
@@ -121,7 +121,7 @@ fn check_streams(fixture: &Fixture, prompt: &str, seen: &Seen, excused: usize, w
     let rows = golden.shape[1];
     let layers: Vec<&[f32]> = golden.floats.chunks(rows * width).collect();
     let mut exec = exact(&fixture.model);
-    let mut before = probe::embedding(&exec, &fixture.tokens(prompt)[..rows]).unwrap();
+    let mut before = probe::embedding(&mut exec, &fixture.tokens(prompt)[..rows]).unwrap();
     for (layer, golden) in layers.into_iter().enumerate() {
         let mine = &seen.streams[&layer][..rows * width];
         check_rows(&format!("{what} {layer}"), mine, golden, width, 0, excused, 2e-4);
@@ -154,7 +154,7 @@ fn check_routes(fixture: &Fixture, prompt: &str, seen: &Seen, excused: usize, wh
             assert!((sum - fixture.model.config().expert_scale).abs() < 1e-5);
         }
     }
-    println!("{what}: {worst:.1e}");
+    eprintln!("{what}: {worst:.1e}");
     assert!(worst < 1e-4, "{what}: off by {worst:e}");
 }
 
@@ -215,7 +215,7 @@ fn check_greedy(fixture: &Fixture, prompt: &str, what: &str, tolerance: f32) {
     });
     assert_eq!(finish, Ok(Finish::Length));
     assert_eq!(mine[..sure], golden[..sure], "{what}");
-    println!("{what}: {sure} tokens");
+    eprintln!("{what}: {sure} tokens");
     if sure == golden.len() {
         let step = Step { seq, input: Input::LastSampled, want: Want::Logits };
         let ticket = exec.submit(&[step]).unwrap();

@@ -44,14 +44,14 @@ fn refused_calls_change_nothing() {
 
     let closed = exec.open_sequence().unwrap();
     exec.close_sequence(closed).unwrap();
-    let unknown = Err(ExecError::UnknownSequence(closed));
-    assert_eq!(exec.close_sequence(closed), unknown);
-    assert_eq!(exec.prefill(closed, &[1]), unknown);
-    assert_eq!(exec.restore(closed, &before), unknown);
+    let unknown = ExecError::UnknownSequence(closed);
+    assert_eq!(exec.close_sequence(closed), Err(unknown.clone()));
+    assert_eq!(exec.prefill(closed, &[1]), Err(unknown.clone()));
+    assert_eq!(exec.restore(closed, &before), Err(unknown.clone()));
     assert_eq!(exec.len(closed), Err(ExecError::UnknownSequence(closed)));
     assert_eq!(
         exec.submit(&[greedy(seq, Input::Token(1)), greedy(closed, Input::Token(1))]).unwrap_err(),
-        unknown.unwrap_err()
+        unknown
     );
     assert_eq!(exec.len(seq), Ok(3));
 
