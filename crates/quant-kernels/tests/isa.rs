@@ -10,7 +10,7 @@ fn cpus() -> Vec<Cpu> {
     let (present, absent): (Vec<_>, Vec<_>) =
         [Isa::Avx2, Isa::Avx512].into_iter().partition(|isa| isa.is_available());
     for isa in absent {
-        eprintln!("SKIPPED {isa}: this processor lacks it");
+        eprintln!("SKIPPED: {isa} is not available on this processor");
     }
     present.into_iter().filter_map(Cpu::with).collect()
 }
@@ -205,12 +205,17 @@ fn every_instruction_set_has_the_scalar_bits() {
 #[test]
 fn many_activation_rows_have_the_scalar_bits() {
     let cpus = cpus();
-    for quant in [Quant::Q6K, Quant::Iq2Xxs, Quant::Q4K, Quant::Q8_0, Quant::Q5_1, Quant::F16] {
-        for n in [63, 64, 65, 131] {
-            let blocks = 512usize.div_ceil(quant.block_len());
-            case(quant, 5, blocks, n, Bytes::Finite, n as u64).check(&cpus).unwrap();
+    // Tiles of 4, 16 and 32 weight rows and of 8, 32 and 64 activation rows, whole and not.
+    for quant in Quant::ALL {
+        let blocks = 768usize.div_ceil(quant.block_len());
+        for (rows, n) in [(5, 63), (16, 8), (17, 64), (33, 13), (40, 65)] {
+            case(quant, rows, blocks, n, Bytes::Finite, n as u64).check(&cpus).unwrap();
         }
+        case(quant, 32, blocks, 20, Bytes::Extreme, 1).check(&cpus).unwrap();
+        case(quant, 32, blocks, 20, Bytes::Any, 2).check(&cpus).unwrap();
     }
+    case(Quant::Q6K, 5, 2, 131, Bytes::Finite, 3).check(&cpus).unwrap();
+    case(Quant::Q5_1, 5, 16, 131, Bytes::Finite, 4).check(&cpus).unwrap();
 }
 
 #[test]

@@ -5,6 +5,8 @@
 
 use std::arch::x86_64::*;
 
+use bytemuck::{Pod, Zeroable};
+
 /// Loads 64 bytes.
 ///
 /// # Safety
@@ -138,7 +140,7 @@ pub(super) struct Trees16<'a> {
 }
 
 /// A cache line, which is a vector.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C, align(64))]
 pub(super) struct Line([u8; 64]);
 

@@ -84,14 +84,13 @@ const fn packed<const N: usize>(values: &[u8; N], bits: usize, table: &[u8; 64])
 /// AVX-512 F and BW.
 #[inline(always)]
 unsafe fn look_up(codes: &'static [u16; 256], index: __m512i) -> __m512i {
-    // SAFETY: the caller's; every part of `codes` is 64 bytes.
+    // SAFETY: the caller's; every part of `codes` has 64 bytes and more.
     unsafe {
-        let part = codes.as_ptr().cast::<__m512i>();
         // An instruction looks at six bits of an index; the other two choose among four results.
-        let a = _mm512_permutex2var_epi16(load512(&*part), index, load512(&*part.add(1)));
-        let b = _mm512_permutex2var_epi16(load512(&*part.add(2)), index, load512(&*part.add(3)));
-        let c = _mm512_permutex2var_epi16(load512(&*part.add(4)), index, load512(&*part.add(5)));
-        let d = _mm512_permutex2var_epi16(load512(&*part.add(6)), index, load512(&*part.add(7)));
+        let a = _mm512_permutex2var_epi16(load512(codes), index, load512(&codes[32..]));
+        let b = _mm512_permutex2var_epi16(load512(&codes[64..]), index, load512(&codes[96..]));
+        let c = _mm512_permutex2var_epi16(load512(&codes[128..]), index, load512(&codes[160..]));
+        let d = _mm512_permutex2var_epi16(load512(&codes[192..]), index, load512(&codes[224..]));
         let odd = _mm512_test_epi16_mask(index, _mm512_set1_epi16(64));
         let upper = _mm512_test_epi16_mask(index, _mm512_set1_epi16(128));
         let (ab, cd) = (_mm512_mask_blend_epi16(odd, a, b), _mm512_mask_blend_epi16(odd, c, d));
@@ -109,8 +108,7 @@ unsafe fn four_times(words: __m512i, i: usize) -> __m512i {
     // SAFETY: the caller's.
     unsafe {
         let each = 0x0001_0001_0001_0001;
-        let index =
-            _mm512_setr_epi64(0, each, 2 * each, 3 * each, 4 * each, 5 * each, 6 * each, 7 * each);
+        let index = _mm512_setr_epi64(0, each, 2 * each, 3 * each, 4 * each, 5 * each, 6 * each, 7 * each);
         _mm512_permutexvar_epi16(_mm512_add_epi16(index, _mm512_set1_epi16(8 * i as i16)), words)
     }
 }
@@ -201,8 +199,7 @@ unsafe fn nibble_scales(bytes: &[u8; 8]) -> __m256i {
     // SAFETY: the caller has AVX2.
     unsafe {
         let v = _mm_cvtsi64_si128(i64::from_le_bytes(*bytes));
-        let nibbles =
-            _mm_and_si128(_mm_unpacklo_epi8(v, _mm_srli_epi16::<4>(v)), _mm_set1_epi8(15));
+        let nibbles = _mm_and_si128(_mm_unpacklo_epi8(v, _mm_srli_epi16::<4>(v)), _mm_set1_epi8(15));
         odd(_mm256_cvtepu8_epi16(nibbles))
     }
 }
@@ -404,7 +401,7 @@ impl Wide512 for Iq3S {
     }
 }
 
-/// Entries plus one or, where `down` is set, less one, all plus 8: from 0 to 18.
+/// Entries plus one or, where `down` is set, less one, and all plus 9: from 0 to 18.
 ///
 /// # Safety
 ///
@@ -466,14 +463,12 @@ impl Wide512 for Iq1M {
             let high = _mm512_cvtepu16_epi64(load128(&self.qh));
             let from = [0, 0, 0, 4, 0, 8, 0, 12];
             let index = index(&self.qs, high, from, 0x700);
-            let moved =
-                _mm512_multishift_epi64_epi8(_mm512_set1_epi64(i64::from_le_bytes(from)), high);
+            let moved = _mm512_multishift_epi64_epi8(_mm512_set1_epi64(i64::from_le_bytes(from)), high);
             let down = _mm512_test_epi16_mask(moved, _mm512_set1_epi16(0x800));
             // A word of scales has three bits for each of four sub-blocks.
             let s = &self.scales;
-            let words = i64::from_le_bytes([
-                s[0][0], s[0][1], s[1][0], s[1][1], s[2][0], s[2][1], s[3][0], s[3][1],
-            ]);
+            let words =
+                i64::from_le_bytes([s[0][0], s[0][1], s[1][0], s[1][1], s[2][0], s[2][1], s[3][0], s[3][1]]);
             let scale = _mm256_multishift_epi64_epi8(
                 _mm256_set1_epi64x(i64::from_le_bytes([0, 0, 3, 0, 6, 0, 9, 0])),
                 _mm256_cvtepu16_epi64(_mm_cvtsi64_si128(words)),

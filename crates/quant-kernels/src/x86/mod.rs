@@ -2,9 +2,10 @@
 //!
 //! | entry | AVX2 | AVX-512 |
 //! |---|---|---|
-//! | `exact` | avx2_exact | as AVX2 |
-//! | `fast`, wide formats | avx2_wide with avx2_k, avx2_iq | as AVX2 |
-//! | `fast`, narrow formats | avx2_narrow | as AVX2 |
+//! | `exact` | avx2_exact | avx512_exact, dequantising as AVX2 |
+//! | `fast`, wide formats | avx2_wide with avx2_k, avx2_iq | avx512_wide with avx512_k, avx512_iq |
+//! | `fast`, narrow formats | avx2_narrow | avx512_narrow, unpacking as AVX2 |
+//! | `fast`, from 8 activation rows on | as above | avx512_panel |
 //! | `quantize_block` | avx2_quantize | as AVX2 |
 
 mod avx2;
@@ -14,6 +15,14 @@ mod avx2_k;
 mod avx2_narrow;
 mod avx2_quantize;
 mod avx2_wide;
+mod avx512;
+mod avx512_exact;
+mod avx512_iq;
+mod avx512_k;
+mod avx512_narrow;
+mod avx512_panel;
+mod avx512_scratch;
+mod avx512_wide;
 mod scratch;
 
 use crate::activation::NonFinite;
@@ -28,11 +37,15 @@ use crate::{Isa, Matrix, Rows};
 pub(crate) fn kernels(isa: Isa) -> Option<&'static Kernels> {
     match isa {
         Isa::Scalar => None,
-        Isa::Avx2 | Isa::Avx512 => Some(&AVX2),
+        Isa::Avx2 => Some(&AVX2),
+        Isa::Avx512 => Some(&AVX512),
     }
 }
 
 static AVX2: Kernels = Kernels { exact: exact_avx2, fast: fast_avx2, quantize_block: quantize_block_avx2 };
+/// 64-byte vectors bring little to blocks of 32 to 256 activations.
+static AVX512: Kernels =
+    Kernels { exact: exact_avx512, fast: fast_avx512, quantize_block: quantize_block_avx2 };
 
 fn exact_avx2(w: Matrix<'_>, x: &Rows, out: &mut [f32]) {
     // SAFETY: `kernels` keeps this entry to processors with AVX2, FMA and F16C; `Cpu::matmul` has checked the sizes.
@@ -54,4 +67,22 @@ fn fast_avx2(w: Matrix<'_>, x: &Quantized, n: usize, out: &mut [f32]) {
 fn quantize_block_avx2(x: &[f32], q: &mut [i8], sums: &mut [i16]) -> Result<f32, NonFinite> {
     // SAFETY: `kernels` keeps this entry to processors with AVX2.
     unsafe { avx2_quantize::quantize_block(x, q, sums) }
+}
+
+fn exact_avx512(w: Matrix<'_>, x: &Rows, out: &mut [f32]) {
+    // SAFETY: `kernels` keeps this entry to processors with AVX2, FMA, F16C and the AVX-512 features; `Cpu::matmul` has
+    // checked the sizes.
+    unsafe { avx512_exact::matmul(w, x, out) }
+}
+
+fn fast_avx512(w: Matrix<'_>, x: &Quantized, n: usize, out: &mut [f32]) {
+    // SAFETY: `kernels` keeps this entry to processors with AVX2, FMA, F16C and the AVX-512 features; `Cpu::matmul` has
+    // checked the sizes and picked the form of the format's family.
+    unsafe {
+        with_wide!(w.quant(), Block => avx512_wide::matmul::<Block>(w, x, n, out), _ => {
+            with_narrow!(w.quant(), Block => avx512_narrow::matmul::<Block>(w, x, n, out), _ => {
+                unreachable!("the caller asks only for formats of the two integer families")
+            })
+        });
+    }
 }
