@@ -15,7 +15,7 @@ use crate::error::ApiError;
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// How much of a refused body is read and thrown away, so that a client that sends before it reads still gets the 413
-/// and not a reset connection: for this long, and at most as much again as is allowed.
+/// and not a reset connection: for this long, and at most twice what is allowed.
 const DRAIN: Duration = Duration::from_secs(5);
 
 /// The whole body of a JSON request.
@@ -70,7 +70,7 @@ fn refuse(mut body: Body, limit: usize, waits: bool) -> ApiError {
             let mut seen = 0;
             while let Some(Ok(frame)) = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await {
                 seen += frame.data_ref().map_or(0, |data| data.len());
-                if seen > limit {
+                if seen > limit.saturating_mul(2) {
                     return;
                 }
             }

@@ -282,6 +282,16 @@ async fn large_bodies_are_refused_before_and_while_reading() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_sends_before_reading_still_reads_the_413() {
+    // More than the sockets' buffers hold, so that the client is still sending when the answer is written.
+    let server = Server::with(Config { max_body: 16 << 20, ..Config::default() }).await;
+    let body = vec![b' '; 31 << 20];
+    let mut reply = Request::post_bytes("/v1/chat/completions", &body).open(server.address).await;
+    assert_eq!(reply.status, 413);
+    assert!(String::from_utf8(reply.rest().await).unwrap().contains("16777216 bytes"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn foreign_hosts_and_pages_are_refused() {
     let config = Config {
         allowed_hosts: vec!["desk.lan".into()],
