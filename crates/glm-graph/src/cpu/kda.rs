@@ -210,6 +210,11 @@ impl Inputs<'_> {
     fn convolve(&self, part: usize, h: usize, start: usize, history: &mut [f32], out: &mut [f32]) {
         let (d, taps) = (self.config.kda_dim, self.config.conv_taps);
         let n = out.len() / d;
+        if n == 1 && taps == 4 {
+            let first = (part * self.config.heads + h) * d;
+            let taps = &self.weights.conv[first * taps..][..d * taps];
+            return convolve_one(history, &self.raw[first * self.t + start..], self.t, taps, out);
+        }
         for i in 0..d {
             let channel = (part * self.config.heads + h) * d + i;
             let input = &self.raw[channel * self.t + start..][..n];
@@ -239,6 +244,20 @@ fn convolve(history: &mut [f32], input: &[f32], taps: &[f32], mut value: impl Fn
     }
     for j in 0..past {
         history[j] = at(history, input.len() + j);
+    }
+}
+
+/// As [`convolve`] for one input a channel and four taps: `history` is `[out.len()][3]`, `taps` `[out.len()][4]`, and
+/// `input` has a channel's value every `stride` places.
+fn convolve_one(history: &mut [f32], input: &[f32], stride: usize, taps: &[f32], out: &mut [f32]) {
+    let (history, _) = history.as_chunks_mut::<3>();
+    let (taps, _) = taps.as_chunks::<4>();
+    for (((past, taps), input), out) in
+        history.iter_mut().zip(taps).zip(input.iter().step_by(stride)).zip(out)
+    {
+        let [a, b, c] = *past;
+        *out = taps[0] * a + taps[1] * b + taps[2] * c + taps[3] * input;
+        *past = [b, c, *input];
     }
 }
 
@@ -281,6 +300,13 @@ mod tests {
         let mut whole = [0.0; 11];
         let mut history = [0.0; 3];
         convolve(&mut history, &input, &taps, |t, value| whole[t] = value);
+        assert_eq!(history, input[8..]);
+        let mut history = [0.0; 3];
+        for (t, value) in input.iter().enumerate() {
+            let mut out = [0.0];
+            convolve_one(&mut history, &[*value], 1, &taps, &mut out);
+            assert_eq!(out[0].to_bits(), whole[t].to_bits());
+        }
         assert_eq!(history, input[8..]);
         for cut in 1..11 {
             let (mut out, mut history) = (vec![0.0; 11], [0.0; 3]);

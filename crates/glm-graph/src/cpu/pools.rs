@@ -67,7 +67,13 @@ impl Pools<'_> {
             if member + 1 == kpool {
                 let end = state.pooled.len();
                 state.pooled.resize(end + width, 0.0);
-                pool(&state.open_keys, &state.open_gates, &self.weights.ape, &mut state.pooled[end..]);
+                pool(
+                    self.lanes.cpu,
+                    &state.open_keys,
+                    &state.open_gates,
+                    &self.weights.ape,
+                    &mut state.pooled[end..],
+                );
             }
         }
     }

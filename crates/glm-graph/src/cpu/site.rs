@@ -64,7 +64,7 @@ pub(crate) fn read(
         logits.iter_mut().for_each(|logit| *logit *= inverse);
         let mut pre = [0.0; MAX_STREAMS];
         let (post, comb) = gates.split_at_mut(n);
-        mixing.gates(logits, &mut pre[..n], post, comb);
+        mixing.gates(cpu, logits, &mut pre[..n], post, comb);
         collapse(cpu, residual, &pre[..n], raw);
         cpu.rms_norm(raw, norm, config.rms_eps, out);
     };
