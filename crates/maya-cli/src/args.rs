@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::synth::shape::Shape;
@@ -136,7 +137,7 @@ pub enum Command {
 #[derive(Clone, Debug, Default, Args)]
 pub struct ModelArgs {
     /// A GGUF file, any shard of a split one, or its folder [default: the bundled demo model]
-    #[arg(long, env = "MAYA_MODEL", value_name = "PATH", help_heading = "Model")]
+    #[arg(long, env = "MAYA_MODEL", value_name = "PATH", value_parser = path(), help_heading = "Model")]
     pub model: Option<PathBuf>,
 }
 
@@ -212,29 +213,34 @@ pub enum Kv {
 #[derive(Clone, Debug, Args)]
 pub struct SamplingArgs {
     /// 0 takes the likeliest token; above, the spread of the draw [default: the file's recommendation, else 1.0]
-    #[arg(long, value_name = "T", value_parser = finite_at_least_zero, help_heading = "Sampling")]
+    #[arg(long, value_name = "T", allow_negative_numbers = true, value_parser = finite_at_least_zero, help_heading = "Sampling")]
     pub temperature: Option<f32>,
     /// Keep the likeliest tokens that together have this probability [default: the file's recommendation, else 0.95]
-    #[arg(long, value_name = "P", value_parser = fraction, help_heading = "Sampling")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = fraction, help_heading = "Sampling")]
     pub top_p: Option<f32>,
     /// Keep the K likeliest tokens; 0 keeps all [default: the file's recommendation, else 0]
     #[arg(long, value_name = "K", help_heading = "Sampling")]
     pub top_k: Option<u32>,
     /// Keep tokens at least this likely relative to the likeliest
-    #[arg(long, value_name = "P", value_parser = fraction, default_value = "0", help_heading = "Sampling")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true, value_parser = fraction, default_value = "0", help_heading = "Sampling")]
     pub min_p: f32,
     /// Divide the logits of tokens already there by this; 1 is off
-    #[arg(long, value_name = "X", value_parser = positive, default_value = "1", help_heading = "Sampling")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = positive, default_value = "1", help_heading = "Sampling")]
     pub repetition_penalty: f32,
     /// Subtract this from the logits of tokens already there
-    #[arg(long, value_name = "X", value_parser = finite, default_value = "0", allow_negative_numbers = true, help_heading = "Sampling")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = finite, default_value = "0", help_heading = "Sampling")]
     pub presence_penalty: f32,
     /// Subtract this for each time a token was there
-    #[arg(long, value_name = "X", value_parser = finite, default_value = "0", allow_negative_numbers = true, help_heading = "Sampling")]
+    #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = finite, default_value = "0", help_heading = "Sampling")]
     pub frequency_penalty: f32,
     /// The same seed, prompt and settings give the same text [default: another one each time]
     #[arg(long, value_name = "N", help_heading = "Sampling")]
     pub seed: Option<u64>,
+}
+
+/// Any path, the empty one too: an empty `MAYA_MODEL` counts as unset, and clap's own parser would refuse it.
+fn path() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().map(PathBuf::from)
 }
 
 fn finite(text: &str) -> Result<f32, String> {
@@ -401,7 +407,7 @@ pub struct TextArgs {
 #[derive(Debug, Args)]
 pub struct InspectArgs {
     /// A GGUF file, any shard of a split one, or its folder [default: the bundled demo model]
-    #[arg(env = "MAYA_MODEL")]
+    #[arg(env = "MAYA_MODEL", value_parser = path())]
     pub path: Option<PathBuf>,
     /// One JSON object instead of text
     #[arg(long)]

@@ -172,7 +172,7 @@ mod tests {
     fn hostile_headers_get_a_sentence() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x");
-        let mut check = |bytes: &[u8], wanted: &str| {
+        let check = |bytes: &[u8], wanted: &str| {
             fs::write(&path, bytes).unwrap();
             let error = format!("{:#}", LogitsReader::open(&path).err().unwrap());
             assert!(error.contains(wanted), "{error}");

@@ -185,7 +185,7 @@ fn files() {
     let bare = folder.path().join("bare");
     fs::create_dir(&bare).unwrap();
     let bare = text(&bare);
-    // F2: a tensor with a zero dimension, 73 bytes in all.
+    // A tensor with a zero dimension, in a file of a few bytes.
     let mut zero = b"GGUF".to_vec();
     zero.extend(3u32.to_le_bytes());
     zero.extend(1u64.to_le_bytes());
@@ -197,10 +197,9 @@ fn files() {
     zero.extend(0u64.to_le_bytes());
     zero.extend(0u32.to_le_bytes());
     zero.extend(0u64.to_le_bytes());
-    assert_eq!(zero.len(), 73);
     let zero = write("zero.gguf", &zero);
     let cases: [(&str, &[&str]); 7] = [
-        ("/nonexistent/m.gguf", &["/nonexistent/m.gguf", "No such file"]),
+        ("/nonexistent/m.gguf", &["/nonexistent/m.gguf", "no such file"]),
         (&empty, &["empty.gguf"]),
         (&words, &["words.gguf", "GGUF"]),
         (&short, &["short.gguf", "tensor"]),
@@ -308,7 +307,7 @@ fn too_little_memory() {
     let folder = tempfile::tempdir().unwrap();
     // 256 layers with latents of 8192 values each: at a million tokens of context 1 TB of caches, in a file of 0.2 GB.
     let flags = "--layers 256 --dense 256 --hidden 256 --ff 256 --moe-ff 256 --experts 8 --heads 1 --q-lora 256 \
-        --kv-lora 8192 --index-heads 1 --index-dim 32 --kda-dim 32 --vocab 256 --no-nextn";
+        --kv-lora 8192 --index-heads 1 --index-dim 32 --kda-dim 256 --vocab 256 --no-nextn";
     let model = text(&synth(folder.path(), flags));
     check(&Case {
         args: &["generate", "--ids", "1", "--model", &model, "--ctx", "1048576"],

@@ -41,16 +41,17 @@ fn golden_strings_tokenize_exactly() {
     else {
         return;
     };
-    let cases: Value = serde_json::from_str(&std::fs::read_to_string(strings).unwrap()).unwrap();
-    let cases = cases.as_array().or_else(|| cases["strings"].as_array()).unwrap().clone();
-    assert!(cases.len() >= 200);
-    let lines: String = cases.iter().map(|c| format!("{}\n", c["text"])).collect();
+    let golden: Value = serde_json::from_str(&std::fs::read_to_string(strings).unwrap()).unwrap();
+    let strings = golden["strings"].as_array().unwrap();
+    let expected = golden["ids"]["tiny-a"]["hf"].as_array().unwrap();
+    assert_eq!((strings.len(), expected.len()), (200, 200));
+    let lines: String = strings.iter().map(|string| format!("{string}\n")).collect();
     let out = run_with(&["tokenize", "--model", &text(&model)], lines.as_bytes()).ok();
-    for (case, line) in cases.iter().zip(out.lines()) {
-        let ids: Value = serde_json::from_str(line).unwrap();
-        assert_eq!(ids, case["ids"], "{}", case["text"]);
+    let answers: Vec<Value> = out.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(answers.len(), strings.len());
+    for ((string, ids), answer) in strings.iter().zip(expected).zip(&answers) {
+        assert_eq!(answer, ids, "{string}");
     }
-    assert_eq!(out.lines().count(), cases.len());
 }
 
 /// Bad lines are numbered on standard error and answered with an error object; the others are answered.

@@ -44,16 +44,18 @@ impl Random {
     }
 }
 
-/// Where the f16 super-scales sit in a block, and the deviation of weight / scale for random payload bits.
+/// Where the f16 super-scales sit in a block, and the root mean square of weight / scale for random payload bits,
+/// measured on 5 million weights of each type.
 fn scales(ty: GgmlType) -> Option<(&'static [usize], f64)> {
     Some(match ty {
         GgmlType::Q8_0 => (&[0], 74.0),
-        GgmlType::Q2K => (&[80, 82], 18.0),
-        GgmlType::Q3K => (&[108], 43.0),
-        GgmlType::Q4K => (&[0, 2], 280.0),
-        GgmlType::Q6K => (&[208], 1370.0),
-        GgmlType::Iq2Xxs | GgmlType::Iq2S => (&[0], 52.0),
-        GgmlType::Iq3Xxs => (&[0], 85.0),
+        GgmlType::Q2K => (&[80, 82], 13.4),
+        GgmlType::Q3K => (&[108], 43.3),
+        GgmlType::Q4K => (&[0, 2], 299.0),
+        GgmlType::Q6K => (&[208], 1366.0),
+        GgmlType::Iq2Xxs => (&[0], 53.3),
+        GgmlType::Iq2S => (&[0], 56.4),
+        GgmlType::Iq3Xxs => (&[0], 142.5),
         _ => return None,
     })
 }
@@ -93,7 +95,7 @@ mod tests {
         assert!(mean.abs() < 0.01 && (variance - 1.0).abs() < 0.02, "{mean} {variance}");
     }
 
-    /// Every block decodes to finite weights whose deviation is within 30 % of the wanted one.
+    /// Every block decodes to finite weights whose root mean square is within 4 % of the wanted one.
     #[test]
     fn blocks_are_valid_and_of_the_wanted_size() {
         use GgmlType::{Iq2S, Iq2Xxs, Iq3Xxs, Q2K, Q3K, Q4K, Q6K, Q8_0};
@@ -104,7 +106,7 @@ mod tests {
             dequantize(Quant::from_ggml_id(ty.id()).unwrap(), &bytes, &mut weights).unwrap();
             let square = weights.iter().map(|w| f64::from(*w).powi(2)).sum::<f64>() / n as f64;
             let deviation = square.sqrt();
-            assert!((0.014..0.026).contains(&deviation), "{}: {deviation}", ty.name());
+            assert!((0.0192..0.0208).contains(&deviation), "{}: {deviation}", ty.name());
         }
     }
 }

@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn writing_can_be_stopped_and_repeats() {
         let small = shape(
-            "--layers 2 --dense 1 --experts 4 --hidden 256 --ff 256 --moe-ff 256 --heads 1 --vocab 256",
+            "--layers 2 --dense 1 --experts 4 --topk-experts 2 --hidden 256 --ff 256 --moe-ff 256 --heads 1 --kda-dim 256 --q-lora 256 --kv-lora 256 --vocab 256",
         );
         let (layout, table) = layout(&small).unwrap();
         let write = |on: &mut dyn FnMut(u64) -> bool| write(&small, &layout, &table, Vec::new(), on);
