@@ -161,6 +161,7 @@ impl Draft {
 fn fast(loaded: &Loaded, table: &mut Table, excused: &mut Excused) -> Result<()> {
     let (subject, golden) = (loaded.subject, &loaded.golden);
     let mut executor = loaded.executor(Precision::Fast, Kv::F32)?;
+    let mut agreements = Vec::new();
     for prompt in golden.prompts() {
         let tokens = golden.tokens(&format!("p{prompt}.tokens"))?;
         let expected = golden.f32s(&format!("p{prompt}.logits"))?;
@@ -186,11 +187,43 @@ fn fast(loaded: &Loaded, table: &mut Table, excused: &mut Excused) -> Result<()>
         table.at_most(LEVEL, subject.name, format!("p{prompt} mean error, fast"), mean, most, note);
 
         let rows = found.chunks_exact(pass.vocab).zip(expected.chunks_exact(pass.vocab));
-        let same = rows.filter(|(f, e)| argmax(f) == argmax(e)).count() as f64;
-        let share = same / (expected.len() / pass.vocab) as f64;
-        let least = peer.argmax - limit("model.fast-argmax")?;
-        let note = format!("llama.cpp {:.2}", peer.argmax);
-        table.at_least(LEVEL, subject.name, format!("p{prompt} same most likely, fast"), share, least, note);
+        let same = rows.filter(|(f, e)| argmax(f) == argmax(e)).count();
+        agreements.push(Agreement { prompt, rows: expected.len() / pass.vocab, same, peer: peer.argmax });
+    }
+    judge_agreements(subject.name, &agreements, table)
+}
+
+/// How often the most likely token of a prompt's rows is the golden one.
+#[derive(Debug)]
+struct Agreement {
+    prompt: usize,
+    rows: usize,
+    same: usize,
+    /// Share of llama.cpp.
+    peer: f64,
+}
+
+/// The share of each prompt, and of all together. A prompt so short that one position is more than the allowance counts
+/// only in the latter: there, a single toss-up between two tokens would decide.
+fn judge_agreements(name: &str, agreements: &[Agreement], table: &mut Table) -> Result<()> {
+    let allowance = limit("model.fast-argmax")?;
+    let (mut rows, mut same, mut peer, mut short) = (0.0, 0.0, 0.0, String::new());
+    for a in agreements {
+        let (n, equal) = (a.rows as f64, a.same as f64);
+        rows += n;
+        same += equal;
+        peer += n * a.peer;
+        if n * allowance < 1.0 {
+            short.push_str(&format!("; p{} {} of {}", a.prompt, a.same, a.rows));
+            continue;
+        }
+        let note = format!("llama.cpp {:.2}", a.peer);
+        let what = format!("p{} same most likely, fast", a.prompt);
+        table.at_least(LEVEL, name, what, equal / n, a.peer - allowance, note);
+    }
+    if !agreements.is_empty() {
+        let note = format!("llama.cpp {:.2}{short}", peer / rows);
+        table.at_least(LEVEL, name, "all same most likely, fast", same / rows, peer / rows - allowance, note);
     }
     Ok(())
 }
@@ -258,6 +291,21 @@ mod tests {
     #[test]
     fn the_lower_of_equals_is_the_most_likely() {
         assert_eq!((argmax(&[1.0, 3.0, 3.0]), argmax(&[5.0, 3.0])), (1, 0));
+    }
+
+    #[test]
+    fn a_short_prompt_counts_with_the_others() {
+        let judge = |same: [usize; 2]| {
+            let mut table = Table::default();
+            let agreement = |prompt, same, peer| Agreement { prompt, rows: prompt, same, peer };
+            let agreements = [agreement(7, same[0], 1.0), agreement(64, same[1], 0.8)];
+            judge_agreements("a", &agreements, &mut table).unwrap();
+            (table.len(), table.json()["missed"].clone())
+        };
+        assert_eq!(judge([6, 52]), (2, 0.into()));
+        // 44 of 64 miss 0.7, and with 7 of 7 the share of all, 0.72; 46 of 64 with 0 of 7 miss the latter only.
+        assert_eq!(judge([7, 44]), (2, 2.into()));
+        assert_eq!(judge([0, 46]), (2, 1.into()));
     }
 
     #[test]
