@@ -9,6 +9,7 @@ use glm_graph::{CpuExecutor, CpuOptions, Executor, MemoryPlan, Model, SamplerPar
 use crate::args::{Device, EngineArgs, Kv, Precision, SamplingArgs};
 use crate::machine::Memory;
 use crate::output::{bytes, count, note};
+use crate::progress::Progress;
 use crate::source::Source;
 
 /// Context where the user asks for none: room for a long conversation, with caches that any machine can hold (the full
@@ -48,6 +49,7 @@ impl Engine {
         let source = Source::open(args.model.model.as_deref())?;
         let file_bytes = source.len();
         let name = source.name;
+        let _spinner = Progress::spinner("loading the model");
         let model = Model::load(source.model).with_context(|| format!("{name} cannot be used"))?;
         let options = options(args, &model, &name)?;
         let plan = CpuExecutor::plan(&model, &options);

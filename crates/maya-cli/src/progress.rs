@@ -41,6 +41,17 @@ impl Progress {
         Self { what, unit, total, bar, said: Instant::now() }
     }
 
+    /// Work whose amount is not known: a spinner where a person watches, nothing elsewhere.
+    pub fn spinner(what: &'static str) -> Self {
+        let bar = fancy().then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
+            bar.set_message(what);
+            bar.enable_steady_tick(Duration::from_millis(100));
+            bar
+        });
+        Self { what, unit: "", total: 0, bar, said: Instant::now() }
+    }
+
     /// `done` of the total are finished.
     pub fn at(&mut self, done: u64) {
         if let Some(bar) = &self.bar {

@@ -1,4 +1,5 @@
 //! The binary by itself: an empty folder, no source tree, no cache, no terminal.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod support;
 

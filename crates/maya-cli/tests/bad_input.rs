@@ -1,4 +1,5 @@
 //! What bad input gets: one clear sentence, the right exit code, nothing lost.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! `maya serve` end to end: the real binary, the demo model, HTTP.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod support;
 

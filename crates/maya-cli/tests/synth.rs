@@ -1,4 +1,5 @@
 //! `maya synth`: the file, its readers, and what is left when it cannot be written.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod support;
 

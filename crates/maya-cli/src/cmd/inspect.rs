@@ -139,7 +139,7 @@ impl Report {
         let it = &self.survey;
         let mut text = String::new();
         let mut line = |label: &str, value: &str| {
-            let _ = writeln!(text, "{label:<13}{}", printable(value));
+            let _ = writeln!(text, "{label:<22}{}", printable(value));
         };
         line("file", &self.name);
         if self.shards.len() > 1 {
