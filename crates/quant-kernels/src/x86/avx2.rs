@@ -56,21 +56,45 @@ pub(super) unsafe fn sum_each(v: &[__m256i; 8]) -> __m256i {
 pub(super) unsafe fn spread_bits(bits: u32) -> __m256i {
     // SAFETY: the caller has AVX2.
     unsafe {
-        let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits as i32), spread_index());
+        let bytes = _mm256_shuffle_epi8(_mm256_set1_epi32(bits as i32), spread_index(0));
         let bit = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
         _mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit)
     }
 }
 
-/// Shuffle that repeats each of the four bytes of a word eight times.
+/// Shuffle that repeats each of the four bytes of word `i` (0 to 3) of a lane eight times; both lanes hold the same.
 ///
 /// # Safety
 ///
 /// AVX2.
 #[inline(always)]
-pub(super) unsafe fn spread_index() -> __m256i {
+pub(super) unsafe fn spread_index(i: i64) -> __m256i {
+    let byte = |b: i64| (4 * i + b) * 0x0101_0101_0101_0101;
     // SAFETY: the caller has AVX2.
-    unsafe { _mm256_setr_epi64x(0, 0x0101_0101_0101_0101, 0x0202_0202_0202_0202, 0x0303_0303_0303_0303) }
+    unsafe { _mm256_setr_epi64x(byte(0), byte(1), byte(2), byte(3)) }
+}
+
+/// The same reference, of whose target the compiler knows nothing. It replaces a shuffle by a known vector with two or
+/// three others if it finds them cheaper; here they are not. No instruction.
+#[inline(always)]
+pub(super) fn opaque<T>(target: &T) -> &T {
+    let mut at = &raw const *target;
+    // SAFETY: the text is a comment, and the pointer stays what it is.
+    unsafe {
+        std::arch::asm!("/* {0} */", inout(reg) at, options(pure, nomem, nostack, preserves_flags));
+        &*at
+    }
+}
+
+/// The same vector, of which the compiler knows nothing; as [`opaque`].
+#[inline]
+#[target_feature(enable = "avx2,fma,f16c")]
+pub(super) fn opaque_vector(mut v: __m256i) -> __m256i {
+    // SAFETY: the text is a comment.
+    unsafe {
+        std::arch::asm!("/* {0} */", inout(ymm_reg) v, options(pure, nomem, nostack, preserves_flags));
+    }
+    v
 }
 
 /// The 16 bytes of a table in both lanes.

@@ -10,7 +10,7 @@ use bytemuck::cast_slice;
 
 use super::avx2::{Trees, load};
 use super::avx2_narrow::{self, NarrowAvx2};
-use super::avx2_wide::{self, WideAvx2};
+use super::avx2_wide::{self, Weights, WideAvx2};
 use super::scratch;
 use crate::dequantize::{self, with_narrow, with_wide};
 use crate::{Matrix, Quant, Rows, narrow, wide};
@@ -214,7 +214,8 @@ unsafe fn wide_block<B: WideAvx2>(block: &B, out: &mut [f32]) {
     assert_eq!(out.len(), wide::LEN);
     // SAFETY: the caller's; `out` has room for 32 vectors.
     unsafe {
-        let unpacked = block.vectors();
+        let shared = block.shared();
+        let unpacked = block.scales(&shared);
         let one = |half: [u8; 2]| _mm256_cvtph_ps(_mm_set1_epi16(i16::from_le_bytes(half)));
         let d = _mm256_mul_ps(one(block.d()), _mm256_set1_ps(B::UNIT));
         // Sub-block 2 i is number i of the low lane, 2 i + 1 of the high lane.
@@ -229,12 +230,12 @@ unsafe fn wide_block<B: WideAvx2>(block: &B, out: &mut [f32]) {
             _mm256_storeu_ps(mins[1].as_mut_ptr(), scaled(_mm256_extracti128_si256::<1>(unpacked.by_sums)));
         }
         for i in 0..8 {
+            let Weights { w, sign } = block.weights(&shared, i);
             let w = match B::KIND {
-                avx2_wide::Kind::Signed => _mm256_sign_epi8(unpacked.w[i], unpacked.sign[i]),
-                avx2_wide::Kind::Offset { shift } => {
-                    _mm256_sub_epi8(unpacked.w[i], _mm256_set1_epi8(1 << shift))
-                }
-                avx2_wide::Kind::Minima => unpacked.w[i],
+                avx2_wide::Kind::Signed => _mm256_sign_epi8(w, sign),
+                avx2_wide::Kind::Masked => _mm256_sub_epi8(_mm256_xor_si256(w, sign), sign),
+                avx2_wide::Kind::Offset { shift } => _mm256_sub_epi8(w, _mm256_set1_epi8(1 << shift)),
+                avx2_wide::Kind::Minima => w,
             };
             for (odd, half) in
                 [_mm256_castsi256_si128(w), _mm256_extracti128_si256::<1>(w)].into_iter().enumerate()

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::avx2::{load, load128, nibbles, table};
-use super::avx2_wide::{Kind, Unpacked, WideAvx2};
+use super::avx2_wide::{Kind, Scales, Weights, WideAvx2};
 use crate::block::{Half, Iq4Xs, Q2K, Q3K, Q4K, Q5K, Q6K};
 use crate::grid;
 
@@ -13,29 +13,27 @@ use crate::grid;
 ///
 /// AVX2. What crosses a byte's border must lie outside `mask`.
 #[inline(always)]
-unsafe fn bits<const FROM: i32, const TO: i32>(v: __m256i, mask: i8) -> __m256i {
+unsafe fn bits(v: __m256i, from: usize, to: usize, mask: i8) -> __m256i {
     // SAFETY: the caller has AVX2.
     unsafe {
-        let moved = if FROM > TO {
-            _mm256_srl_epi16(v, _mm_cvtsi32_si128(FROM - TO))
-        } else if FROM < TO {
-            _mm256_sll_epi16(v, _mm_cvtsi32_si128(TO - FROM))
+        let moved = if from > to {
+            _mm256_srl_epi16(v, _mm_cvtsi32_si128((from - to) as i32))
         } else {
-            v
+            _mm256_sll_epi16(v, _mm_cvtsi32_si128((to - from) as i32))
         };
         _mm256_and_si256(moved, _mm256_set1_epi8(mask))
     }
 }
 
-/// Four runs of 2-bit weights from 32 bytes.
+/// Weights that are not negative.
 ///
 /// # Safety
 ///
 /// AVX2.
 #[inline(always)]
-unsafe fn two_bits(q: __m256i) -> [__m256i; 4] {
+unsafe fn unsigned(w: __m256i) -> Weights {
     // SAFETY: the caller has AVX2.
-    unsafe { [bits::<0, 0>(q, 3), bits::<2, 0>(q, 3), bits::<4, 0>(q, 3), bits::<6, 0>(q, 3)] }
+    unsafe { Weights { w, sign: _mm256_setzero_si256() } }
 }
 
 /// 16 bytes as i16, those of even sub-blocks in the low lane and of odd ones in the high lane.
@@ -56,21 +54,28 @@ impl WideAvx2 for Q2K {
     const KIND: Kind = Kind::Minima;
     const UNIT: f32 = 1.0;
 
+    type Shared = ();
+
     #[inline(always)]
-    unsafe fn vectors(&self) -> Unpacked {
-        // SAFETY: AVX2 is the caller's; every read lies inside the block.
+    unsafe fn shared(&self) {}
+
+    #[inline(always)]
+    unsafe fn scales(&self, (): &()) -> Scales {
+        // SAFETY: AVX2 is the caller's.
         unsafe {
             let scales = load128(&self.scales);
             let low = _mm_set1_epi8(15);
-            let [a, b, c, d] = two_bits(load(&self.qs));
-            let [e, f, g, h] = two_bits(load(&self.qs[32..]));
-            Unpacked {
-                w: [a, b, c, d, e, f, g, h],
-                sign: [_mm256_setzero_si256(); 8],
+            Scales {
                 scale: even_odd(_mm_and_si128(scales, low)),
                 by_sums: _mm256_cvtepi8_epi16(_mm_and_si128(_mm_srli_epi16::<4>(scales), low)),
             }
         }
+    }
+
+    #[inline(always)]
+    unsafe fn weights(&self, (): &(), i: usize) -> Weights {
+        // SAFETY: AVX2 is the caller's.
+        unsafe { unsigned(bits(load(&self.qs[i / 4 * 32..]), i % 4 * 2, 0, 3)) }
     }
 
     #[inline(always)]
@@ -88,36 +93,33 @@ impl WideAvx2 for Q3K {
     const KIND: Kind = Kind::Offset { shift: 2 };
     const UNIT: f32 = 1.0;
 
+    type Shared = ();
+
     #[inline(always)]
-    unsafe fn vectors(&self) -> Unpacked {
-        // SAFETY: AVX2 is the caller's; every read lies inside the block.
+    unsafe fn shared(&self) {}
+
+    #[inline(always)]
+    unsafe fn scales(&self, (): &()) -> Scales {
+        let s = &self.scales;
+        let low = u64::from_le_bytes([s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]]);
+        let top = u64::from(u32::from_le_bytes([s[8], s[9], s[10], s[11]]));
+        let nibble = 0x0f0f_0f0f_0f0f_0f0f;
+        let pair = 0x0303_0303;
+        let first = low & nibble | (top & pair) << 4 | (top >> 2 & pair) << 36;
+        let second = low >> 4 & nibble | (top >> 4 & pair) << 4 | (top >> 6 & pair) << 36;
+        // SAFETY: AVX2 is the caller's.
         unsafe {
-            let high = load(&self.hmask);
-            let [a, b, c, d] = two_bits(load(&self.qs));
-            let [e, f, g, h] = two_bits(load(&self.qs[32..]));
-            let s = &self.scales;
-            let low = u64::from_le_bytes([s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]]);
-            let top = u64::from(u32::from_le_bytes([s[8], s[9], s[10], s[11]]));
-            let nibble = 0x0f0f_0f0f_0f0f_0f0f;
-            let pair = 0x0303_0303;
-            let first = low & nibble | (top & pair) << 4 | (top >> 2 & pair) << 36;
-            let second = low >> 4 & nibble | (top >> 4 & pair) << 4 | (top >> 6 & pair) << 36;
             let scales = _mm_sub_epi8(_mm_set_epi64x(second as i64, first as i64), _mm_set1_epi8(32));
-            Unpacked {
-                w: [
-                    _mm256_or_si256(a, bits::<0, 2>(high, 4)),
-                    _mm256_or_si256(b, bits::<1, 2>(high, 4)),
-                    _mm256_or_si256(c, bits::<2, 2>(high, 4)),
-                    _mm256_or_si256(d, bits::<3, 2>(high, 4)),
-                    _mm256_or_si256(e, bits::<4, 2>(high, 4)),
-                    _mm256_or_si256(f, bits::<5, 2>(high, 4)),
-                    _mm256_or_si256(g, bits::<6, 2>(high, 4)),
-                    _mm256_or_si256(h, bits::<7, 2>(high, 4)),
-                ],
-                sign: [_mm256_setzero_si256(); 8],
-                scale: even_odd(scales),
-                by_sums: _mm256_cvtepi8_epi16(scales),
-            }
+            Scales { scale: even_odd(scales), by_sums: _mm256_cvtepi8_epi16(scales) }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn weights(&self, (): &(), i: usize) -> Weights {
+        // SAFETY: AVX2 is the caller's.
+        unsafe {
+            let low = bits(load(&self.qs[i / 4 * 32..]), i % 4 * 2, 0, 3);
+            unsigned(_mm256_or_si256(low, bits(load(&self.hmask), i, 2, 4)))
         }
     }
 
@@ -133,7 +135,7 @@ impl WideAvx2 for Q3K {
 ///
 /// AVX2.
 #[inline(always)]
-unsafe fn six_bits(s: &[u8; 12]) -> (__m256i, __m256i) {
+unsafe fn six_bits(s: &[u8; 12]) -> Scales {
     let word = |i: usize| u32::from_le_bytes([s[i], s[i + 1], s[i + 2], s[i + 3]]);
     let (a, b, c) = (word(0), word(4), word(8));
     let scale = u64::from(a & 0x3f3f_3f3f) | u64::from(c & 0x0f0f_0f0f | (a >> 6 & 0x0303_0303) << 4) << 32;
@@ -143,7 +145,10 @@ unsafe fn six_bits(s: &[u8; 12]) -> (__m256i, __m256i) {
     unsafe {
         let scale = _mm_cvtepi8_epi16(_mm_cvtsi64_si128(scale as i64));
         let min = _mm_cvtsi64_si128(min as i64);
-        (_mm256_broadcastsi128_si256(scale), _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(min, min)))
+        Scales {
+            scale: _mm256_broadcastsi128_si256(scale),
+            by_sums: _mm256_cvtepi8_epi16(_mm_unpacklo_epi8(min, min)),
+        }
     }
 }
 
@@ -151,19 +156,21 @@ impl WideAvx2 for Q4K {
     const KIND: Kind = Kind::Minima;
     const UNIT: f32 = 1.0;
 
+    type Shared = ();
+
     #[inline(always)]
-    unsafe fn vectors(&self) -> Unpacked {
-        // SAFETY: AVX2 is the caller's; every read lies inside the block.
-        unsafe {
-            let (scale, by_sums) = six_bits(&self.scales);
-            let mut w = [_mm256_setzero_si256(); 8];
-            for i in 0..4 {
-                let q = load(&self.qs[32 * i..]);
-                w[2 * i] = bits::<0, 0>(q, 15);
-                w[2 * i + 1] = bits::<4, 0>(q, 15);
-            }
-            Unpacked { w, sign: [_mm256_setzero_si256(); 8], scale, by_sums }
-        }
+    unsafe fn shared(&self) {}
+
+    #[inline(always)]
+    unsafe fn scales(&self, (): &()) -> Scales {
+        // SAFETY: AVX2 is the caller's.
+        unsafe { six_bits(&self.scales) }
+    }
+
+    #[inline(always)]
+    unsafe fn weights(&self, (): &(), i: usize) -> Weights {
+        // SAFETY: AVX2 is the caller's.
+        unsafe { unsigned(bits(load(&self.qs[i / 2 * 32..]), i % 2 * 4, 0, 15)) }
     }
 
     #[inline(always)]
@@ -181,29 +188,23 @@ impl WideAvx2 for Q5K {
     const KIND: Kind = Kind::Minima;
     const UNIT: f32 = 1.0;
 
+    type Shared = ();
+
     #[inline(always)]
-    unsafe fn vectors(&self) -> Unpacked {
-        // SAFETY: AVX2 is the caller's; every read lies inside the block.
+    unsafe fn shared(&self) {}
+
+    #[inline(always)]
+    unsafe fn scales(&self, (): &()) -> Scales {
+        // SAFETY: AVX2 is the caller's.
+        unsafe { six_bits(&self.scales) }
+    }
+
+    #[inline(always)]
+    unsafe fn weights(&self, (): &(), i: usize) -> Weights {
+        // SAFETY: AVX2 is the caller's.
         unsafe {
-            let (scale, by_sums) = six_bits(&self.scales);
-            let h = load(&self.qh);
-            let high = [
-                bits::<0, 4>(h, 16),
-                bits::<1, 4>(h, 16),
-                bits::<2, 4>(h, 16),
-                bits::<3, 4>(h, 16),
-                bits::<4, 4>(h, 16),
-                bits::<5, 4>(h, 16),
-                bits::<6, 4>(h, 16),
-                bits::<7, 4>(h, 16),
-            ];
-            let mut w = [_mm256_setzero_si256(); 8];
-            for i in 0..4 {
-                let q = load(&self.qs[32 * i..]);
-                w[2 * i] = _mm256_or_si256(bits::<0, 0>(q, 15), high[2 * i]);
-                w[2 * i + 1] = _mm256_or_si256(bits::<4, 0>(q, 15), high[2 * i + 1]);
-            }
-            Unpacked { w, sign: [_mm256_setzero_si256(); 8], scale, by_sums }
+            let low = bits(load(&self.qs[i / 2 * 32..]), i % 2 * 4, 0, 15);
+            unsigned(_mm256_or_si256(low, bits(load(&self.qh), i, 4, 16)))
         }
     }
 
@@ -222,26 +223,27 @@ impl WideAvx2 for Q6K {
     const KIND: Kind = Kind::Offset { shift: 5 };
     const UNIT: f32 = 1.0;
 
+    type Shared = ();
+
     #[inline(always)]
-    unsafe fn vectors(&self) -> Unpacked {
-        // SAFETY: AVX2 is the caller's; every read lies inside the block.
+    unsafe fn shared(&self) {}
+
+    #[inline(always)]
+    unsafe fn scales(&self, (): &()) -> Scales {
+        // SAFETY: AVX2 is the caller's.
         unsafe {
-            let mut w = [_mm256_setzero_si256(); 8];
-            for i in 0..2 {
-                let (a, b) = (load(&self.ql[64 * i..]), load(&self.ql[64 * i + 32..]));
-                let h = load(&self.qh[32 * i..]);
-                w[4 * i] = _mm256_or_si256(bits::<0, 0>(a, 15), bits::<0, 4>(h, 48));
-                w[4 * i + 1] = _mm256_or_si256(bits::<0, 0>(b, 15), bits::<2, 4>(h, 48));
-                w[4 * i + 2] = _mm256_or_si256(bits::<4, 0>(a, 15), bits::<4, 4>(h, 48));
-                w[4 * i + 3] = _mm256_or_si256(bits::<4, 0>(b, 15), bits::<6, 4>(h, 48));
-            }
             let scales = load128(&self.scales);
-            Unpacked {
-                w,
-                sign: [_mm256_setzero_si256(); 8],
-                scale: even_odd(scales),
-                by_sums: _mm256_cvtepi8_epi16(scales),
-            }
+            Scales { scale: even_odd(scales), by_sums: _mm256_cvtepi8_epi16(scales) }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn weights(&self, (): &(), i: usize) -> Weights {
+        let (half, j) = (i / 4, i % 4);
+        // SAFETY: AVX2 is the caller's.
+        unsafe {
+            let low = bits(load(&self.ql[64 * half + j % 2 * 32..]), j / 2 * 4, 0, 15);
+            unsigned(_mm256_or_si256(low, bits(load(&self.qh[32 * half..]), 2 * j, 4, 48)))
         }
     }
 
@@ -255,17 +257,15 @@ impl WideAvx2 for Iq4Xs {
     const KIND: Kind = Kind::Signed;
     const UNIT: f32 = 1.0;
 
+    type Shared = ();
+
     #[inline(always)]
-    unsafe fn vectors(&self) -> Unpacked {
-        // SAFETY: AVX2 is the caller's; every read lies inside the block.
+    unsafe fn shared(&self) {}
+
+    #[inline(always)]
+    unsafe fn scales(&self, (): &()) -> Scales {
+        // SAFETY: AVX2 is the caller's.
         unsafe {
-            let values = table(&grid::IQ4);
-            let mut w = [_mm256_setzero_si256(); 8];
-            let mut sign = w;
-            for i in 0..8 {
-                sign[i] = _mm256_shuffle_epi8(values, nibbles(load128(&self.qs[16 * i..])));
-                w[i] = _mm256_abs_epi8(sign[i]);
-            }
             let low = _mm256_set1_epi32(i32::from_le_bytes(self.scales_l));
             let high = _mm256_set1_epi32(i32::from(u16::from_le_bytes(self.scales_h)));
             let low = _mm256_srlv_epi32(low, _mm256_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28));
@@ -273,7 +273,16 @@ impl WideAvx2 for Iq4Xs {
             let low = _mm256_and_si256(low, _mm256_set1_epi32(15));
             let high = _mm256_slli_epi32::<4>(_mm256_and_si256(high, _mm256_set1_epi32(3)));
             let scale = _mm256_sub_epi32(_mm256_or_si256(low, high), _mm256_set1_epi32(32));
-            Unpacked { w, sign, scale: both_lanes(scale), by_sums: _mm256_setzero_si256() }
+            Scales { scale: both_lanes(scale), by_sums: _mm256_setzero_si256() }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn weights(&self, (): &(), i: usize) -> Weights {
+        // SAFETY: AVX2 is the caller's.
+        unsafe {
+            let sign = _mm256_shuffle_epi8(table(&grid::IQ4), nibbles(load128(&self.qs[16 * i..])));
+            Weights { w: _mm256_abs_epi8(sign), sign }
         }
     }
 

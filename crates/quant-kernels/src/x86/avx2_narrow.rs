@@ -88,25 +88,19 @@ unsafe fn dot<B: NarrowAvx2>((magnitude, w): (__m256i, __m256i), q: *const i8) -
 ///
 /// AVX2 and F16C.
 #[inline(always)]
-unsafe fn product<B: NarrowAvx2>(
-    d: __m256,
-    m: __m128i,
-    dx: __m256,
-    sum: __m256i,
-    xsum: *const i16,
-) -> __m256 {
-    // SAFETY: the caller's; `xsum` points to eight sums.
+unsafe fn product<B: NarrowAvx2>(d: __m256, m: __m128i, dx: __m256, sum: __m256i, xsum: __m128i) -> __m256 {
+    // SAFETY: the caller's.
     unsafe {
         let sum = match B::KIND {
             Kind::Offset(offset) => {
-                let xsum = _mm256_cvtepi16_epi32(_mm_loadu_si128(xsum.cast()));
+                let xsum = _mm256_cvtepi16_epi32(xsum);
                 _mm256_sub_epi32(sum, _mm256_mullo_epi32(xsum, _mm256_set1_epi32(offset)))
             }
             Kind::Signed | Kind::Minimum => sum,
         };
         let p = _mm256_mul_ps(_mm256_mul_ps(d, dx), _mm256_cvtepi32_ps(sum));
         if B::MINIMUM {
-            let xsum = _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(_mm_loadu_si128(xsum.cast())));
+            let xsum = _mm256_cvtepi32_ps(_mm256_cvtepi16_epi32(xsum));
             _mm256_add_ps(p, _mm256_mul_ps(_mm256_mul_ps(_mm256_cvtph_ps(m), dx), xsum))
         } else {
             p
@@ -159,13 +153,18 @@ unsafe fn few<B: NarrowAvx2, const T: usize>(
     let blocks = x.blocks;
     let weights = cast_slice::<u8, B>(w.bytes());
     let lanes = blocks.next_power_of_two().min(8);
-    let rows = 8 / lanes;
+    let shift = lanes.trailing_zeros();
+    let rows = 8 >> shift;
     let mut trees: [Tree; T] = std::array::from_fn(|_| Tree::new());
     // SAFETY: AVX2 and F16C are the caller's. `weights` holds `rows * blocks` blocks, `x` holds `blocks` blocks of `n`
     // rows, and only slots with `row < w.rows()`, `b < blocks` and `t0 + t < n` are read.
     unsafe {
         let slots = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
         let slots = _mm256_and_si256(slots, _mm256_set1_epi32(lanes as i32 - 1));
+        // The same for words: bytes 2 i and 2 i + 1 of word i.
+        let slot_words = _mm_packs_epi32(_mm256_castsi256_si128(slots), _mm256_extracti128_si256::<1>(slots));
+        let slot_words =
+            _mm_add_epi16(_mm_mullo_epi16(slot_words, _mm_set1_epi16(0x202)), _mm_set1_epi16(0x100));
         for r0 in (0..w.rows()).step_by(rows) {
             let mut sums = [[0.0; 8]; T];
             for b0 in (0..blocks).step_by(8) {
@@ -173,7 +172,11 @@ unsafe fn few<B: NarrowAvx2, const T: usize>(
                 let (mut d, mut m) = ([0u16; 8], [0u16; 8]);
                 let whole = b0 + 8 <= blocks;
                 for slot in 0..8 {
-                    let (r, b) = if whole { (r0, b0 + slot) } else { (r0 + slot / lanes, b0 + slot % lanes) };
+                    let (r, b) = if whole {
+                        (r0, b0 + slot)
+                    } else {
+                        (r0 + (slot >> shift), b0 + (slot & (lanes - 1)))
+                    };
                     if !whole && (r >= w.rows() || b >= blocks) {
                         continue;
                     }
@@ -189,15 +192,9 @@ unsafe fn few<B: NarrowAvx2, const T: usize>(
                 for t in 0..T {
                     let dx = _mm256_loadu_ps(x.scale.as_ptr().add((t0 + t) * x.stride + b0));
                     let dx = _mm256_permutevar8x32_ps(dx, slots);
-                    // A row's sums repeated for every row of the group.
-                    let mut xsum = [0i16; 8];
-                    if B::KIND != Kind::Signed {
-                        let from = &x.sums[(t0 + t) * x.stride + b0..][..8];
-                        for (slot, xsum) in xsum.iter_mut().enumerate() {
-                            *xsum = from[slot % lanes];
-                        }
-                    }
-                    let p = product::<B>(d, load128(&m), dx, sum_each(&acc[t]), xsum.as_ptr());
+                    let xsum = _mm_loadu_si128(x.sums.as_ptr().add((t0 + t) * x.stride + b0).cast());
+                    let xsum = _mm_shuffle_epi8(xsum, slot_words);
+                    let p = product::<B>(d, load128(&m), dx, sum_each(&acc[t]), xsum);
                     sums[t] = tree(p, lanes);
                     if blocks > 8 {
                         trees[t].push(sums[t][0]);
@@ -295,7 +292,7 @@ unsafe fn one_block<B: NarrowAvx2>(
             }
             let at = b * padded + t;
             let dx = _mm256_loadu_ps(x.scale_by_block.as_ptr().add(at));
-            let xsum = x.sums_by_block.as_ptr().add(at);
+            let xsum = _mm_loadu_si128(x.sums_by_block.as_ptr().add(at).cast());
             trees.push(first + g, product::<B>(d, m, dx, sum_each(&acc), xsum));
         }
     }

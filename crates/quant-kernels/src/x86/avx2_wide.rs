@@ -8,25 +8,37 @@ use std::arch::x86_64::*;
 
 use bytemuck::cast_slice;
 
-use super::avx2::{Trees, sum_each, tree, tree_lane};
-use super::scratch;
+use super::avx2::{Trees, load, opaque, sum_each, tree, tree_lane};
+use super::{avx2_panel, scratch};
 use crate::Matrix;
 use crate::block::Half;
 use crate::rows::Quantized;
 use crate::tree::Tree;
 use crate::wide::{LEN, Minima, Wide};
 
-/// A block's 256 weights, ready to be multiplied.
-pub(super) struct Unpacked {
-    /// Bytes 32 i to 32 i + 32 are weights 32 i and on: their magnitudes for a signed format, else the weights plus
-    /// the format's offset.
-    pub(super) w: [__m256i; 8],
-    /// For a signed format, bytes whose signs are those of the weights.
-    pub(super) sign: [__m256i; 8],
+/// What a block's weights are multiplied by, apart from activations.
+pub(super) struct Scales {
     /// Scales as i16: of sub-blocks 0, 2, .. 14 in the low lane, of 1, 3, .. 15 in the high one.
     pub(super) scale: __m256i,
     /// What the sums of 16 activations are multiplied by, as i16 in order: the minima, or for an offset the scales.
     pub(super) by_sums: __m256i,
+}
+
+/// 32 weights.
+#[derive(Clone, Copy)]
+pub(super) struct Weights {
+    /// Magnitudes for a signed or masked format, else the weights plus the format's offset.
+    pub(super) w: __m256i,
+    /// For a signed format, bytes whose signs are those of the weights; for a masked one, 0xff where a weight is
+    /// negative, else 0.
+    pub(super) sign: __m256i,
+}
+
+/// A block's 256 weights in memory.
+struct Unpacked {
+    scales: Scales,
+    /// Eight times 32 weights.
+    weights: [Weights; 8],
 }
 
 /// How a format's bytes become weights.
@@ -34,6 +46,8 @@ pub(super) struct Unpacked {
 pub(super) enum Kind {
     /// Magnitudes and signs.
     Signed,
+    /// Magnitudes and masks.
+    Masked,
     /// Weight plus `1 << shift`.
     Offset { shift: i32 },
     /// Weights are not negative, minima are subtracted.
@@ -46,10 +60,26 @@ pub(super) trait WideAvx2: Wide {
     /// The power of two between the half `d` and the integer weights.
     const UNIT: f32;
 
+    /// What several vectors of a block need.
+    type Shared;
+
     /// # Safety
     ///
     /// AVX2.
-    unsafe fn vectors(&self) -> Unpacked;
+    unsafe fn shared(&self) -> Self::Shared;
+
+    /// # Safety
+    ///
+    /// AVX2.
+    unsafe fn scales(&self, shared: &Self::Shared) -> Scales;
+
+    /// Weights 32 i and on. One vector at a time, because an instruction that waits holds one of 192 registers: with
+    /// all codebook entries of a block loaded first, two blocks do not fit, and loads wait for products.
+    ///
+    /// # Safety
+    ///
+    /// AVX2, and `i` is below 8.
+    unsafe fn weights(&self, shared: &Self::Shared, i: usize) -> Weights;
 
     fn d(&self) -> Half;
 
@@ -58,8 +88,114 @@ pub(super) trait WideAvx2: Wide {
     }
 }
 
-/// A block's exact sums with one to four activation blocks: eight partial sums in the lanes of a vector, and for a
-/// format with minima those of the minima.
+/// Shuffles that repeat scale i of both lanes eight times.
+static PAIRS: [[u8; 32]; 8] = {
+    let mut pairs = [[0; 32]; 8];
+    let mut i = 0;
+    while i < 8 {
+        let mut byte = 0;
+        while byte < 32 {
+            pairs[i][byte] = (2 * i + byte % 2) as u8;
+            byte += 1;
+        }
+        i += 1;
+    }
+    pairs
+};
+
+/// Exact sums of a block's products with `T` activation blocks: eight partial sums each in the lanes of a vector, and
+/// for a format with minima those of the minima.
+#[derive(Clone, Copy)]
+struct Sums<const T: usize> {
+    products: [__m256i; T],
+    minima: [__m256i; T],
+}
+
+impl<const T: usize> Sums<T> {
+    /// # Safety
+    ///
+    /// AVX2.
+    #[inline(always)]
+    unsafe fn zero() -> Self {
+        // SAFETY: the caller has AVX2.
+        unsafe { Self { products: [_mm256_setzero_si256(); T], minima: [_mm256_setzero_si256(); T] } }
+    }
+
+    /// Adds weights 32 i and on, times their scales.
+    ///
+    /// # Safety
+    ///
+    /// AVX2; `q[t]` points to 256 activations.
+    #[inline(always)]
+    unsafe fn add<B: WideAvx2>(&mut self, weights: Weights, scale: __m256i, i: usize, q: [*const i8; T]) {
+        // SAFETY: the caller's.
+        unsafe {
+            for (sum, q) in self.products.iter_mut().zip(q) {
+                let q = _mm256_loadu_si256(q.add(32 * i).cast());
+                let q = match B::KIND {
+                    Kind::Signed => _mm256_sign_epi8(q, weights.sign),
+                    Kind::Masked => _mm256_sub_epi8(_mm256_xor_si256(weights.sign, q), weights.sign),
+                    Kind::Offset { .. } | Kind::Minima => q,
+                };
+                let products = _mm256_maddubs_epi16(weights.w, q);
+                *sum = _mm256_add_epi32(*sum, _mm256_madd_epi16(products, scale));
+            }
+        }
+    }
+
+    /// Takes off the offset, or makes the sums of the minima.
+    ///
+    /// # Safety
+    ///
+    /// AVX2; `sums[t]` points to the 16 sums of the activations.
+    #[inline(always)]
+    unsafe fn finish<B: WideAvx2>(&mut self, by_sums: __m256i, sums: [*const i16; T]) {
+        // SAFETY: the caller's.
+        unsafe {
+            for (t, sums) in sums.into_iter().enumerate() {
+                match B::KIND {
+                    Kind::Signed | Kind::Masked => {}
+                    Kind::Offset { shift } => {
+                        let excess = _mm256_madd_epi16(by_sums, _mm256_loadu_si256(sums.cast()));
+                        let excess = _mm256_sll_epi32(excess, _mm_cvtsi32_si128(shift));
+                        self.products[t] = _mm256_sub_epi32(self.products[t], excess);
+                    }
+                    Kind::Minima => {
+                        self.minima[t] = _mm256_madd_epi16(by_sums, _mm256_loadu_si256(sums.cast()));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Products of a packed block.
+///
+/// # Safety
+///
+/// AVX2; `q[t]` points to 256 activations and `sums[t]` to their 16 sums.
+#[inline(always)]
+unsafe fn dot_packed<B: WideAvx2, const T: usize>(
+    block: &B,
+    q: [*const i8; T],
+    sums: [*const i16; T],
+) -> Sums<T> {
+    // SAFETY: the caller's.
+    unsafe {
+        let shared = block.shared();
+        let scales = block.scales(&shared);
+        let mut acc = Sums::zero();
+        let pairs = opaque(&PAIRS);
+        for i in 0..8 {
+            let scale = _mm256_shuffle_epi8(scales.scale, load(&pairs[i]));
+            acc.add::<B>(block.weights(&shared, i), scale, i, q);
+        }
+        acc.finish::<B>(scales.by_sums, sums);
+        acc
+    }
+}
+
+/// Products of an unpacked block.
 ///
 /// # Safety
 ///
@@ -69,34 +205,34 @@ unsafe fn dot<B: WideAvx2, const T: usize>(
     block: &Unpacked,
     q: [*const i8; T],
     sums: [*const i16; T],
-) -> [(__m256i, __m256i); T] {
+) -> Sums<T> {
     // SAFETY: the caller's.
     unsafe {
-        let mut acc = [(_mm256_setzero_si256(), _mm256_setzero_si256()); T];
+        let mut acc = Sums::zero();
+        let pairs = opaque(&PAIRS);
         for i in 0..8 {
-            let pair = (2 * i | (2 * i + 1) << 8) as i16;
-            let scale = _mm256_shuffle_epi8(block.scale, _mm256_set1_epi16(pair));
-            for t in 0..T {
-                let q = _mm256_loadu_si256(q[t].add(32 * i).cast());
-                let q = if B::KIND == Kind::Signed { _mm256_sign_epi8(q, block.sign[i]) } else { q };
-                let products = _mm256_maddubs_epi16(block.w[i], q);
-                acc[t].0 = _mm256_add_epi32(acc[t].0, _mm256_madd_epi16(products, scale));
-            }
+            let scale = _mm256_shuffle_epi8(block.scales.scale, load(&pairs[i]));
+            acc.add::<B>(block.weights[i], scale, i, q);
         }
-        for t in 0..T {
-            match B::KIND {
-                Kind::Signed => {}
-                Kind::Offset { shift } => {
-                    let excess = _mm256_madd_epi16(block.by_sums, _mm256_loadu_si256(sums[t].cast()));
-                    let excess = _mm256_sll_epi32(excess, _mm_cvtsi32_si128(shift));
-                    acc[t].0 = _mm256_sub_epi32(acc[t].0, excess);
-                }
-                Kind::Minima => {
-                    acc[t].1 = _mm256_madd_epi16(block.by_sums, _mm256_loadu_si256(sums[t].cast()))
-                }
-            }
-        }
+        acc.finish::<B>(block.scales.by_sums, sums);
         acc
+    }
+}
+
+/// # Safety
+///
+/// AVX2.
+#[inline(always)]
+unsafe fn unpack<B: WideAvx2>(block: &B) -> Unpacked {
+    // SAFETY: the caller has AVX2.
+    unsafe {
+        let shared = block.shared();
+        let none = _mm256_setzero_si256();
+        let mut weights = [Weights { w: none, sign: none }; 8];
+        for (i, weights) in weights.iter_mut().enumerate() {
+            *weights = block.weights(&shared, i);
+        }
+        Unpacked { scales: block.scales(&shared), weights }
     }
 }
 
@@ -106,7 +242,13 @@ unsafe fn dot<B: WideAvx2, const T: usize>(
 ///
 /// AVX2.
 #[inline(always)]
-unsafe fn product<B: WideAvx2>(d: __m256, dmin: __m256, dx: __m256, sum: __m256i, min: __m256i) -> __m256 {
+pub(super) unsafe fn product<B: WideAvx2>(
+    d: __m256,
+    dmin: __m256,
+    dx: __m256,
+    sum: __m256i,
+    min: __m256i,
+) -> __m256 {
     // SAFETY: the caller has AVX2.
     unsafe {
         let d = if B::UNIT == 1.0 { d } else { _mm256_mul_ps(d, _mm256_set1_ps(B::UNIT)) };
@@ -143,6 +285,7 @@ pub(super) unsafe fn matmul<B: WideAvx2>(w: Matrix<'_>, x: &Quantized, n: usize,
                     t += 4;
                 }
             }
+            avx2_panel::MIN_COLS.. => avx2_panel::matmul::<B>(w, x, n, out),
             _ => many::<B>(w, x, n, out),
         }
     }
@@ -166,7 +309,8 @@ unsafe fn few<B: WideAvx2, const T: usize>(
     let blocks = x.blocks;
     let weights = cast_slice::<u8, B>(w.bytes());
     let lanes = blocks.next_power_of_two().min(8);
-    let rows = 8 / lanes;
+    let shift = lanes.trailing_zeros();
+    let rows = 8 >> shift;
     let mut trees: [Tree; T] = std::array::from_fn(|_| Tree::new());
     // SAFETY: AVX2 is the caller's. `weights` holds `rows * blocks` blocks, `x` holds `blocks` blocks of `n` rows, and
     // only slots with `row < w.rows()`, `b < blocks` and `t0 + t < n` are read.
@@ -177,22 +321,27 @@ unsafe fn few<B: WideAvx2, const T: usize>(
                 let mut acc = [[_mm256_setzero_si256(); 8]; T];
                 let mut mins = [[_mm256_setzero_si256(); 8]; T];
                 let (mut d, mut dmin) = ([[0u8; 2]; 8], [[0u8; 2]; 8]);
+                let whole = b0 + 8 <= blocks;
                 for slot in 0..8 {
-                    let (r, b) = (r0 + slot / lanes, b0 + slot % lanes);
-                    if r >= w.rows() || b >= blocks {
+                    let (r, b) = if whole {
+                        (r0, b0 + slot)
+                    } else {
+                        (r0 + (slot >> shift), b0 + (slot & (lanes - 1)))
+                    };
+                    if !whole && (r >= w.rows() || b >= blocks) {
                         continue;
                     }
                     let block = weights.get_unchecked(r * blocks + b);
                     d[slot] = block.d();
                     dmin[slot] = block.dmin();
                     let at = b * n + t0;
-                    let q = std::array::from_fn(|t| x.q.as_ptr().add((at + t) * LEN));
-                    let xsums = std::array::from_fn(|t| x.sums.as_ptr().add((at + t) * (LEN / 16)));
-                    let parts = dot::<B, T>(&block.vectors(), q, xsums);
+                    let q: [_; T] = std::array::from_fn(|t| x.q.as_ptr().add((at + t) * LEN));
+                    let xsums: [_; T] = std::array::from_fn(|t| x.sums.as_ptr().add((at + t) * (LEN / 16)));
+                    let parts = dot_packed(block, q, xsums);
                     for t in 0..T {
-                        acc[t][slot] = parts[t].0;
+                        acc[t][slot] = parts.products[t];
                         if B::MINIMA == Minima::Yes {
-                            mins[t][slot] = parts[t].1;
+                            mins[t][slot] = parts.minima[t];
                         }
                     }
                 }
@@ -286,7 +435,7 @@ unsafe fn one_block<B: WideAvx2>(
 ) {
     // SAFETY: the caller's. Scales by block are padded to 8 rows; only rows below n are read of q and sums.
     unsafe {
-        let unpacked = block.vectors();
+        let unpacked = unpack(block);
         let d = _mm256_cvtph_ps(_mm_set1_epi16(i16::from_le_bytes(block.d())));
         let dmin = _mm256_cvtph_ps(_mm_set1_epi16(i16::from_le_bytes(block.dmin())));
         for g in 0..cols.div_ceil(8) {
@@ -335,14 +484,7 @@ unsafe fn rows<E, const T: usize>(first: *const E, at: usize, stride: usize) -> 
 }
 
 #[inline(always)]
-fn put<const T: usize>(
-    parts: [(__m256i, __m256i); T],
-    at: usize,
-    acc: &mut [__m256i; 8],
-    mins: &mut [__m256i; 8],
-) {
-    for (t, (sum, min)) in parts.into_iter().enumerate() {
-        acc[at + t] = sum;
-        mins[at + t] = min;
-    }
+fn put<const T: usize>(parts: Sums<T>, at: usize, acc: &mut [__m256i; 8], mins: &mut [__m256i; 8]) {
+    acc[at..at + T].copy_from_slice(&parts.products);
+    mins[at..at + T].copy_from_slice(&parts.minima);
 }

@@ -13,6 +13,7 @@ mod avx2_exact;
 mod avx2_iq;
 mod avx2_k;
 mod avx2_narrow;
+mod avx2_panel;
 mod avx2_quantize;
 mod avx2_wide;
 mod avx512;
