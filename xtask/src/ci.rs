@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::process::run_within;
 use crate::workspace::Workspace;
-use crate::{deny, fuzz, parity, tidy};
+use crate::{deny, fuzz, parity, serve, tidy};
 
 #[derive(Args)]
 pub struct Arguments {
@@ -75,6 +75,12 @@ const STEPS: &[Step] = &[
         what: "rustdoc without warnings",
         limit: minutes(10),
         check: Check::Run("cargo", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")]),
+    },
+    Step {
+        name: "serve",
+        what: "the README's first command answers a chat request",
+        limit: minutes(20),
+        check: Check::Call(serve::check),
     },
     Step {
         name: "parity",

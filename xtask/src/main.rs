@@ -14,6 +14,7 @@ mod machine;
 mod parity;
 mod process;
 mod results;
+mod serve;
 mod soak;
 mod source;
 mod tidy;
