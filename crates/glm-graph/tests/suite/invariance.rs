@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
-use glm_graph::{CpuExecutor, Executor, Input, Kv, Model, SeqId, Step, Token, Want};
-use quant_kernels::Precision;
+use glm_graph::{CpuExecutor, CpuOptions, Executor, Input, Kv, Model, SeqId, Step, Token, Want};
+use quant_kernels::{Isa, Precision};
 
-use crate::fixture::{executor, fixture};
+use crate::fixture::{executor, fixture, options};
 
 const SETTINGS: [(Precision, Kv); 4] = [
     (Precision::Exact, Kv::F32),
@@ -118,6 +118,29 @@ fn long_prompts_bits() {
         let Some(fixture) = fixture(name) else { return };
         for (precision, kv) in SETTINGS {
             check(&fixture.model, precision, kv, &fixture.tokens("p515"), &[1, 7, 64, 200]);
+        }
+    }
+}
+
+/// Every instruction set that this processor has, against the scalar definition.
+#[test]
+fn instruction_sets_have_the_same_bits() {
+    let Some(fixture) = fixture("tiny-a.maya") else { return };
+    let tokens = &fixture.tokens("p64")[..48];
+    for (precision, kv) in [(Precision::Exact, Kv::F16), (Precision::Fast, Kv::F32)] {
+        let mut with = |isa| {
+            let options = CpuOptions { isa: Some(isa), ..options(precision, kv, 2) };
+            let mut exec = CpuExecutor::new(Arc::clone(&fixture.model), options).unwrap();
+            assert_eq!(exec.isa(), isa);
+            in_chunks(&mut exec, tokens, 40)
+        };
+        let scalar = with(Isa::Scalar);
+        for isa in Isa::ALL {
+            if isa.is_available() {
+                same(&format!("{precision:?} {isa}"), &with(isa), &scalar);
+            } else {
+                eprintln!("SKIPPED {isa}: this processor does not have it");
+            }
         }
     }
 }
