@@ -5,6 +5,9 @@ use minijinja::{Error, ErrorKind, Value};
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
+/// Called with the length of the text so far.
+pub(crate) type Charge<'a> = dyn FnMut(usize) -> Result<(), Error> + 'a;
+
 /// Arguments of `json.dumps`.
 #[derive(Clone, Debug)]
 pub(crate) struct Dumps {
@@ -19,17 +22,25 @@ pub(crate) struct Dumps {
 }
 
 impl Dumps {
-    /// `value` as JSON text.
+    /// `value` as JSON text. `charge` is told how long the text is after every value, and may stop it: a small value that
+    /// holds one list many times over has a text without bound.
     ///
     /// # Errors
-    /// What Python raises: a value (or a key) that is not serialisable.
-    pub(crate) fn write(&self, value: &Value) -> Result<String, Error> {
+    /// What Python raises (a value or a key that is not serialisable), and what `charge` returns.
+    pub(crate) fn write(&self, value: &Value, charge: &mut Charge<'_>) -> Result<String, Error> {
         let mut out = String::new();
-        self.value(value, 0, &mut out)?;
+        self.value(value, 0, &mut out, charge)?;
         Ok(out)
     }
 
-    fn value(&self, value: &Value, depth: usize, out: &mut String) -> Result<(), Error> {
+    fn value(
+        &self,
+        value: &Value,
+        depth: usize,
+        out: &mut String,
+        charge: &mut Charge<'_>,
+    ) -> Result<(), Error> {
+        charge(out.len())?;
         // A request is at most 128 levels deep; a template could nest deeper by building values in a loop.
         if depth > 256 {
             return Err(Error::new(ErrorKind::InvalidOperation, "tojson: nested deeper than 256 levels"));
@@ -49,7 +60,7 @@ impl Dumps {
                     out.push_str(if open { &self.item_separator } else { "[" });
                     open = true;
                     self.new_line(depth + 1, out);
-                    self.value(&item, depth + 1, out)?;
+                    self.value(&item, depth + 1, out, charge)?;
                 }
                 self.close(open, "[", "]", depth, out);
             }
@@ -65,7 +76,7 @@ impl Dumps {
                     self.new_line(depth + 1, out);
                     self.key(&key, out)?;
                     out.push_str(&self.key_separator);
-                    self.value(&value.get_item(&key)?, depth + 1, out)?;
+                    self.value(&value.get_item(&key)?, depth + 1, out, charge)?;
                 }
                 self.close(open, "{", "}", depth, out);
             }

@@ -2,11 +2,13 @@
 
 use crate::conversation::{ChatRequest, RequestError};
 use crate::exact_json::marked_integer;
+use crate::limits::{self, TooLong};
 use crate::prompt::Prompt;
 use crate::python_json::{BigInt, Dumps, float_repr};
 use crate::python_str;
 use crate::shield::{Inline, Level, NoSentinel, Shapes, Shield};
 use crate::special::SpecialSet;
+use crate::stack;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, ErrorKind, State, Value};
@@ -15,11 +17,6 @@ use serde_json::{Map, Value as Json};
 /// Name under which the template is compiled; error messages show it.
 const NAME: &str = "chat_template";
 
-/// Instructions that any render may take, and more for each value and byte of the request: a legitimate template takes
-/// a few hundred a message, so that this is never met except by a template that loops.
-const FUEL: u64 = 2_000_000;
-const FUEL_PER_VALUE: u64 = 2_000;
-
 /// Why a template cannot be used or a prompt cannot be rendered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -27,6 +24,9 @@ pub enum TemplateError {
     /// The source does not compile.
     #[error("tokenizer.chat_template does not compile: {0}")]
     Compile(String),
+    /// The source, or one tag of it, is longer than in any chat template.
+    #[error(transparent)]
+    Long(#[from] TooLong),
     /// A field of the request cannot be used.
     #[error(transparent)]
     Request(#[from] RequestError),
@@ -55,28 +55,12 @@ impl Template {
     /// ([`crate::Tokenizer::special_texts`]).
     ///
     /// # Errors
-    /// [`TemplateError::Compile`] with the line.
+    /// [`TemplateError::Compile`] with the line, [`TemplateError::Long`].
     pub fn new(source: &str, specials: &[String]) -> Result<Self, TemplateError> {
-        let mut environment = Environment::new();
-        let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
-        environment.set_syntax(syntax.map_err(|error| TemplateError::Compile(sentence(&error)))?);
-        environment.set_auto_escape_callback(|_| AutoEscape::None);
-        environment.set_recursion_limit(100);
-        environment.set_unknown_method_callback(method);
-        environment.set_formatter(|out, state, value| match value.kind() {
-            ValueKind::Number if !value.is_integer() => match f64::try_from(value.clone()) {
-                Ok(float) => Ok(std::fmt::Write::write_str(out, &float_repr(float))?),
-                Err(_) => minijinja::escape_formatter(out, state, value),
-            },
-            _ => minijinja::escape_formatter(out, state, value),
-        });
-        environment.add_filter("tojson", to_json);
-        environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
-            Err(Error::new(ErrorKind::InvalidOperation, format!("{RAISED}{message}")))
-        });
-        environment
-            .add_template_owned(NAME, source.to_owned())
-            .map_err(|error| TemplateError::Compile(sentence(&error)))?;
+        limits::check(source)?;
+        let environment =
+            stack::run(limits::compile_stack(source), || compile(source).map_err(|error| sentence(&error)));
+        let environment = environment.flatten().map_err(TemplateError::Compile)?;
         Ok(Self {
             environment,
             source: source.to_owned(),
@@ -96,7 +80,10 @@ impl Template {
     /// A field that cannot be used, or what the template raised.
     pub fn render(&self, request: &ChatRequest) -> Result<Prompt, TemplateError> {
         let variables = request.variables()?;
-        let mut prompt = self.write(&variables)?;
+        let fuel = limits::fuel(variables.values());
+        // One thread for all renderings of a request: starting one takes milliseconds on a busy machine.
+        let written = stack::run(limits::render_stack(fuel), || self.write(&variables, fuel));
+        let mut prompt = written.map_err(TemplateError::Render)??;
         let opens_turn = variables.get("add_generation_prompt").is_some_and(|v| v != &Json::Bool(false));
         if opens_turn && request.thinking_off() {
             close_thinking(&mut prompt);
@@ -104,8 +91,8 @@ impl Template {
         Ok(prompt)
     }
 
-    fn write(&self, variables: &Map<String, Json>) -> Result<Prompt, TemplateError> {
-        let plain = self.run(variables, None)?;
+    fn write(&self, variables: &Map<String, Json>, fuel: u64) -> Result<Prompt, TemplateError> {
+        let plain = self.run(variables, fuel, None)?;
         let shield = Shield::raise(&self.shapes, &self.source, variables).map_err(|NoSentinel| {
             RequestError::new("messages", "every private-use character of Unicode is in the request")
         })?;
@@ -116,7 +103,7 @@ impl Template {
         for level in [Level::Full, Level::Close] {
             for inline in [Inline::Split, Inline::SplitLines, Inline::Leave] {
                 let covered = shield.cover(variables, level, inline);
-                let Ok(marked) = self.run(&covered, Some(shield.sentinel())) else { continue };
+                let Ok(marked) = self.run(&covered, fuel, Some(shield.sentinel())) else { continue };
                 let prompt = self.recognise(&marked, Some(shield.sentinel()));
                 if prompt.as_str() == plain {
                     return Ok(prompt);
@@ -149,24 +136,75 @@ impl Template {
         Prompt::new(text, specials)
     }
 
-    fn run(&self, variables: &Map<String, Json>, sentinel: Option<char>) -> Result<String, TemplateError> {
-        let mut count = 0;
-        let given = variables.iter().map(|(key, value)| (key.clone(), to_value(value, &mut count)));
+    /// Renders once. Neither the context nor an error of the engine leaves this function: both hold values that may be
+    /// nested deeply and have to be dropped on the large stack.
+    fn run(
+        &self,
+        variables: &Map<String, Json>,
+        fuel: u64,
+        sentinel: Option<char>,
+    ) -> Result<String, TemplateError> {
+        let given = variables.iter().map(|(key, value)| (key.clone(), to_value(value)));
         let context = Value::from_pairs(given.chain(sentinel.map(|c| (SENTINEL.to_owned(), Value::from(c)))));
         let mut environment = self.environment.clone();
-        let fuel = FUEL.saturating_add(count.saturating_mul(FUEL_PER_VALUE));
         environment.set_fuel(Some(fuel));
-        let template = environment.get_template(NAME).map_err(|e| TemplateError::Render(sentence(&e)))?;
-        template.render(context).map_err(|error| {
-            if error.kind() == ErrorKind::OutOfFuel {
-                return TemplateError::Endless(fuel);
-            }
-            match error.detail().and_then(|detail| detail.strip_prefix(RAISED)) {
-                Some(message) => TemplateError::Refused(message.to_owned()),
-                None => TemplateError::Render(sentence(&error)),
-            }
-        })
+        environment.get_template(NAME).and_then(|t| t.render(context)).map_err(|error| failure(&error, fuel))
     }
+}
+
+fn failure(error: &Error, fuel: u64) -> TemplateError {
+    if error.kind() == ErrorKind::OutOfFuel {
+        return TemplateError::Endless(fuel);
+    }
+    match error.detail().and_then(|detail| detail.strip_prefix(RAISED)) {
+        Some(message) => TemplateError::Refused(message.to_owned()),
+        None => TemplateError::Render(sentence(error)),
+    }
+}
+
+fn compile(source: &str) -> Result<Environment<'static>, Error> {
+    let mut environment = Environment::new();
+    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    environment.set_auto_escape_callback(|_| AutoEscape::None);
+    environment.set_recursion_limit(100);
+    environment.set_unknown_method_callback(method);
+    environment.set_formatter(|out, state, value| match value.kind() {
+        ValueKind::Number if !value.is_integer() => match f64::try_from(value.clone()) {
+            Ok(float) => Ok(std::fmt::Write::write_str(out, &float_repr(float))?),
+            Err(_) => minijinja::escape_formatter(out, state, value),
+        },
+        ValueKind::Seq | ValueKind::Map => {
+            pay_for_printing(state, value, limits::DEEPEST)?;
+            minijinja::escape_formatter(out, state, value)
+        }
+        _ => minijinja::escape_formatter(out, state, value),
+    });
+    environment.add_filter("tojson", to_json);
+    environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
+        Err(Error::new(ErrorKind::InvalidOperation, format!("{RAISED}{message}")))
+    });
+    environment.add_template_owned(NAME, source.to_owned())?;
+    Ok(environment)
+}
+
+/// Charges for the text of a list or dictionary before it is made: the engine charges afterwards, and the text of a small
+/// value can be without bound (one list many times in another, or a namespace in itself).
+fn pay_for_printing(state: &State<'_, '_>, value: &Value, levels: usize) -> Result<(), Error> {
+    state.consume_fuel(1 + value.as_str().map_or(0, |text| text.len() as u64 / 64))?;
+    if !matches!(value.kind(), ValueKind::Seq | ValueKind::Map) {
+        return Ok(());
+    }
+    let Some(levels) = levels.checked_sub(1) else {
+        let message = format!("a value is nested deeper than {} levels", limits::DEEPEST);
+        return Err(Error::new(ErrorKind::InvalidOperation, message));
+    };
+    for item in value.try_iter()? {
+        if value.kind() == ValueKind::Map {
+            pay_for_printing(state, &value.get_item(&item)?, levels)?;
+        }
+        pay_for_printing(state, &item, levels)?;
+    }
+    Ok(())
 }
 
 /// Variable that tells filters the sentinel. It is no identifier, so a template cannot name it.
@@ -219,9 +257,8 @@ fn close_thinking(prompt: &mut Prompt) {
     prompt.push_special("</think>");
 }
 
-/// A request's value for the template engine; `count` grows by the values and by the kilobytes of text.
-fn to_value(json: &Json, count: &mut u64) -> Value {
-    *count += 1;
+/// A request's value for the template engine.
+fn to_value(json: &Json) -> Value {
     match json {
         Json::Null => Value::from(()),
         Json::Bool(b) => Value::from(*b),
@@ -235,15 +272,10 @@ fn to_value(json: &Json, count: &mut u64) -> Value {
                 Ok(i) => Value::from(i),
                 Err(_) => Value::from_object(BigInt(digits.into())),
             },
-            None => {
-                *count += s.len() as u64 / 1024;
-                Value::from(s.as_str())
-            }
+            None => Value::from(s.as_str()),
         },
-        Json::Array(items) => Value::from(items.iter().map(|item| to_value(item, count)).collect::<Vec<_>>()),
-        Json::Object(map) => {
-            Value::from_pairs(map.iter().map(|(key, value)| (key.clone(), to_value(value, count))))
-        }
+        Json::Array(items) => Value::from(items.iter().map(to_value).collect::<Vec<_>>()),
+        Json::Object(map) => Value::from_pairs(map.iter().map(|(key, value)| (key.clone(), to_value(value)))),
     }
 }
 
@@ -294,5 +326,12 @@ fn to_json(
         key_separator,
         verbatim: sentinel_of(state),
     };
-    dumps.write(value).map(Value::from)
+    // One step for each value and each 64 bytes of text, as the engine counts.
+    let mut paid = 0;
+    let mut charge = |length: usize| {
+        let due = length / 64 - paid;
+        paid += due;
+        state.consume_fuel(1 + due as u64)
+    };
+    dumps.write(value, &mut charge).map(Value::from)
 }

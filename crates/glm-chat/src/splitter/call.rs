@@ -34,7 +34,7 @@ pub(crate) enum Progress {
     NoCallAndOpen(String),
 }
 
-/// A name (with a key glued to it) longer than this is none.
+/// A name (with a key glued to it) or a first key longer than this is none: text must not be held back without end.
 const LONGEST_NAME: usize = 512;
 
 #[derive(Debug)]
@@ -129,7 +129,12 @@ impl Call {
                     return self.give_up();
                 }
             }
-            State::Key(key) => key.push_str(text),
+            State::Key(key) => {
+                key.push_str(text);
+                if key.len() > LONGEST_NAME && !self.announced {
+                    return self.give_up();
+                }
+            }
             State::AfterKey(key) => {
                 let value = text.trim_start();
                 if !value.is_empty() {

@@ -353,23 +353,54 @@ fn wrong_messages_are_refused_by_their_place() {
 fn templates_that_do_not_compile_loop_or_refuse_say_so() {
     let error = Template::new("a\n{% if %}", &[]).unwrap_err().to_string();
     assert!(error.starts_with("tokenizer.chat_template does not compile") && error.contains(":2"), "{error}");
-    let start = Instant::now();
-    let deep = "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}";
-    let loops = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}x{% endfor %}{% endfor %}{% endfor %}";
-    let grows = "{% set n = namespace(s='xxxxxxxxxxxxxxxx') %}{% for a in range(64) %}{% set n.s = n.s ~ n.s %}{% endfor %}";
-    for source in [loops, grows] {
-        let error = template(source).render(&ChatRequest::default()).unwrap_err();
-        assert!(matches!(error, TemplateError::Endless(_)), "{error}");
-        assert!(error.to_string().contains("does not come to an end"));
-    }
-    let error = template(deep).render(&ChatRequest::default()).unwrap_err();
-    assert!(matches!(error, TemplateError::Render(_)), "{error}");
-    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
     let refuses = template("{{ raise_exception('only one system message') }}");
     let error = refuses.render(&ChatRequest::default()).unwrap_err().to_string();
     assert_eq!(error, "the chat template refuses this conversation: only one system message");
     let error = template("{{ 1 / nothing }}").render(&ChatRequest::default()).unwrap_err().to_string();
     assert!(error.starts_with("tokenizer.chat_template failed:"), "{error}");
+}
+
+#[test]
+fn hostile_templates_end_in_bounded_time_and_space() {
+    let start = Instant::now();
+    for source in [
+        "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}x{% endfor %}{% endfor %}{% endfor %}",
+        "{% set n = namespace(s='xxxxxxxxxxxxxxxx') %}{% for a in range(64) %}{% set n.s = n.s ~ n.s %}{% endfor %}",
+        "{{ 'x' * 1000000000 }}",
+        "{% set a = 'x' * 100000 %}{{ a | replace('x', a) | length }}",
+        "{% set a = ['x' * 10000] * 1000 %}{% set b = [a] * 1000 %}{{ b | tojson | length }}",
+        "{% set n = namespace(a=['x' * 1000]) %}{% for i in range(60) %}{% set n.a = [n.a, n.a] %}{% endfor %}{{ n.a }}",
+        "{% set n = namespace(a=[]) %}{% for i in range(99999) %}{% set n.a = [[[[[[[[[[[[[[[[[[[[n.a]]]]]]]]]]]]]]]]]]]] %}{% endfor %}",
+        "{% set n = namespace(a=[], b=[]) %}{% for i in range(99999) %}{% set n.a = {'x': n.a} %}{% set n.b = {'x': n.b} %}{% endfor %}{{ n.a == n.b }}",
+    ] {
+        let error = template(source).render(&ChatRequest::default()).unwrap_err();
+        assert!(matches!(error, TemplateError::Endless(_)), "{source}: {error}");
+        assert!(error.to_string().contains("does not come to an end"));
+    }
+    for source in [
+        "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
+        "{% for x in [[1]] recursive %}{{ loop([x]) }}{% endfor %}",
+        "{% include 'chat_template' %}",
+        "{% set n = namespace() %}{% set n.a = n %}{{ n }}",
+        "{% set n = namespace() %}{% set n.a = n %}{{ n | tojson }}",
+        "{% set n = namespace(a=[]) %}{% for i in range(2000) %}{% set n.a = [n.a] %}{% endfor %}{{ n.a }}",
+    ] {
+        let error = template(source).render(&ChatRequest::default()).unwrap_err();
+        assert!(matches!(error, TemplateError::Render(_)), "{source}: {error}");
+    }
+    // The engine recurses over each of these as often as they are long.
+    for long in ["1+", "1~", "-", "not ", "1 and ", "1 if 0 else ", "1**"] {
+        let _ = Template::new(&format!("{{{{ {}1 }}}}", long.repeat(8_000 / long.len())), &[]);
+    }
+    for long in [".a", "|upper", "()", "[0]"] {
+        let _ = Template::new(&format!("{{{{ a{} }}}}", long.repeat(8_000 / long.len())), &[]);
+    }
+    let _ = Template::new(&format!("{{% if 0 %}}{}{{% endif %}}", "{% elif 0 %}".repeat(5_000)), &[]);
+    let error = Template::new(&format!("{{{{ {}1 }}}}", "1~".repeat(5_000)), &[]).unwrap_err().to_string();
+    assert_eq!(error, "tokenizer.chat_template has a tag of 10007 bytes at byte 0; at most 8192 are taken");
+    let error = Template::new(&" ".repeat(300_000), &[]).unwrap_err().to_string();
+    assert_eq!(error, "tokenizer.chat_template has 300000 bytes; at most 65536 are taken");
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
 }
 
 #[test]
