@@ -57,6 +57,9 @@ impl Cpu {
     }
 }
 
+/// Quantises a block of activations; writes its sums and returns its scale.
+type QuantizeBlock = fn(&[f32], &mut [i8], &mut [i16]) -> Result<f32, NonFinite>;
+
 /// What an instruction set provides: every entry has the bits of [`SCALAR`]'s.
 pub(crate) struct Kernels {
     /// Weights dequantised block by block, times f32 rows.
@@ -64,7 +67,7 @@ pub(crate) struct Kernels {
     /// Integer block products; the format has a wide or narrow family and the rows that form.
     pub(crate) fast: fn(Matrix<'_>, &Quantized, usize, &mut [f32]),
     /// A block of activations to 8 bits.
-    pub(crate) quantize_block: fn(&[f32], &mut [i8], &mut [i16]) -> Result<f32, NonFinite>,
+    pub(crate) quantize_block: QuantizeBlock,
 }
 
 /// The definition.

@@ -18,7 +18,7 @@ impl Tree {
         let mut sum = partial;
         let waiting = self.n.trailing_ones() as usize;
         for left in &self.level[..waiting] {
-            sum = left + sum;
+            sum += left;
         }
         self.level[waiting] = sum;
         self.n += 1;

@@ -123,7 +123,7 @@ impl Wide for Tq1_0 {
 
     fn unpack(&self, parts: &mut Parts) {
         const POW3: [u8; 5] = [1, 3, 9, 27, 81];
-        let trit = |q: u8, digit: usize| (u16::from(q.wrapping_mul(POW3[digit])) * 3 >> 8) as i8 - 1;
+        let trit = |q: u8, digit: usize| ((u16::from(q.wrapping_mul(POW3[digit])) * 3) >> 8) as i8 - 1;
         for digit in 0..5 {
             for l in 0..32 {
                 parts.w[32 * digit + l] = trit(self.qs[l], digit);

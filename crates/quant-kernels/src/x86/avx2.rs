@@ -76,6 +76,10 @@ pub(super) unsafe fn spread_index(i: i64) -> __m256i {
 
 /// The same reference, of whose target the compiler knows nothing. It replaces a shuffle by a known vector with two or
 /// three others if it finds them cheaper; here they are not. No instruction.
+#[expect(
+    clippy::pointers_in_nomem_asm_block,
+    reason = "the pointer is handed back, its target is not touched"
+)]
 #[inline(always)]
 pub(super) fn opaque<T>(target: &T) -> &T {
     let mut at = &raw const *target;

@@ -318,7 +318,7 @@ impl WideAvx2 for Iq2S {
             let mut index = [_mm256_setzero_si256(); 2];
             for (i, index) in index.iter_mut().enumerate() {
                 let byte =
-                    |b: i64| (4 * i as i64 + b) * 0x0001_0001_0001_0001 | 0x8000_8000_8000_8000_u64 as i64;
+                    |b: i64| ((4 * i as i64 + b) * 0x0001_0001_0001_0001) | 0x8000_8000_8000_8000_u64 as i64;
                 let select = _mm256_setr_epi64x(byte(0), byte(1), byte(2), byte(3));
                 let high = _mm256_mullo_epi16(_mm256_shuffle_epi8(qh, select), up);
                 let low = _mm256_cvtepu8_epi16(load128(&self.qs[16 * i..]));

@@ -5,8 +5,11 @@
 //! | `exact` | avx2_exact | avx512_exact, dequantising as AVX2 |
 //! | `fast`, wide formats | avx2_wide with avx2_k, avx2_iq | avx512_wide with avx512_k, avx512_iq |
 //! | `fast`, narrow formats | avx2_narrow | avx512_narrow, unpacking as AVX2 |
-//! | `fast`, from 8 activation rows on | as above | avx512_panel |
+//! | `fast`, from 16 activation rows on | avx2_panel for wide formats | avx512_panel |
 //! | `quantize_block` | avx2_quantize | as AVX2 |
+
+// Iterator adapters put a closure between an intrinsic and its target features, and the call is then not inlined.
+#![allow(clippy::needless_range_loop)]
 
 mod avx2;
 mod avx2_exact;
