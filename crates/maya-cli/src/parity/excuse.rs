@@ -60,8 +60,7 @@ impl Judged {
     pub fn new(errors: &[(usize, f64)], limit: f64, gaps: &Gaps) -> Self {
         let mut judged = Self::default();
         for &(position, error) in errors {
-            // Written so that NaN counts as beyond the limit.
-            let is_beyond = !(error <= limit);
+            let is_beyond = error > limit || error.is_nan();
             if is_beyond && gaps.excuses(position) {
                 judged.excused.push(position);
             } else if error > judged.worst || error.is_nan() {
