@@ -1,3 +1,5 @@
+//! Text of GLM-5.3-Flash; the README follows.
+//!
 #![doc = include_str!("../README.md")]
 #![forbid(unsafe_code)]
 
