@@ -4,6 +4,7 @@ mod edges;
 mod files;
 mod links;
 mod map;
+mod traps;
 mod unsafety;
 mod words;
 
@@ -78,6 +79,9 @@ pub fn run(workspace: &Workspace) -> Result<()> {
         }
         problems.extend(words::check(text));
     }
+    let traps = texts.iter().find(|t| t.path == traps::PATH).context("docs/TRAPS.md is missing")?;
+    let rust: Vec<&Text> = texts.iter().filter(|t| t.is_rust()).collect();
+    problems.extend(traps::check(traps, &rust));
     problems.sort();
     for warning in &warnings {
         println!("warning: {warning}");
