@@ -12,7 +12,7 @@ use crate::output::AtomicFile;
 /// Largest header that is read; ours are under a kilobyte.
 const HEADER_LIMIT: u64 = 1 << 24;
 
-/// Writes tensor `logits` F32 [rows, cols], and before it, where given, `ids` U32 [n].
+/// Writes tensor `logits` F32 [rows, cols], and before it, where given, `ids` U32, one a row.
 pub struct LogitsWriter {
     file: AtomicFile,
     rows_left: usize,

@@ -128,7 +128,7 @@ fn instruction_sets_have_the_same_bits() {
     let Some(fixture) = fixture("tiny-a.maya") else { return };
     let tokens = &fixture.tokens("p64")[..48];
     for (precision, kv) in [(Precision::Exact, Kv::F16), (Precision::Fast, Kv::F32)] {
-        let mut with = |isa| {
+        let with = |isa| {
             let options = CpuOptions { isa: Some(isa), ..options(precision, kv, 2) };
             let mut exec = CpuExecutor::new(Arc::clone(&fixture.model), options).unwrap();
             assert_eq!(exec.isa(), isa);
