@@ -5,7 +5,7 @@
 //! | `exact` | avx2_exact | avx512_exact, dequantising as AVX2 |
 //! | `fast`, wide formats | avx2_wide with avx2_k, avx2_iq | avx512_wide with avx512_k, avx512_iq |
 //! | `fast`, narrow formats | avx2_narrow | avx512_narrow, unpacking as AVX2 |
-//! | `fast`, from 16 activation rows on | avx2_panel for wide formats | avx512_panel |
+//! | `fast`, many activation rows | from 16 on: avx2_panel for wide formats | from 8 on: avx512_panel |
 //! | `quantize_block` | avx2_quantize | as AVX2 |
 
 // Iterator adapters put a closure between an intrinsic and its target features, and the call is then not inlined.
@@ -47,7 +47,7 @@ pub(crate) fn kernels(isa: Isa) -> Option<&'static Kernels> {
 }
 
 static AVX2: Kernels = Kernels { exact: exact_avx2, fast: fast_avx2, quantize_block: quantize_block_avx2 };
-/// 64-byte vectors bring little to blocks of 32 to 256 activations.
+/// Quantises as AVX2: 64-byte vectors bring little to blocks of 32 to 256 activations.
 static AVX512: Kernels =
     Kernels { exact: exact_avx512, fast: fast_avx512, quantize_block: quantize_block_avx2 };
 
