@@ -69,3 +69,16 @@ fn run(command: Command) -> Result<()> {
         Command::Bench(arguments) => bench::run_suite(&workspace, &arguments),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// `bench` once flattened a second struct of the same name, and clap refused every call of it.
+    #[test]
+    fn every_command_has_consistent_flags() {
+        Arguments::command().debug_assert();
+    }
+}

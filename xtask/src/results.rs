@@ -13,6 +13,7 @@ use crate::workspace::Workspace;
 
 /// Flags of every command that writes a result.
 #[derive(Args, Clone)]
+#[group(id = "result")]
 pub struct Arguments {
     /// Write a result although tracked files differ from the commit; it says so
     #[arg(long)]
