@@ -104,7 +104,8 @@ fn model(workspace: &Workspace, maya: &Path, workload: &Workload) -> Result<Opti
         std::fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
         run(workspace.command(&maya.to_string_lossy()).arg("synth").arg(&path).args(sizes))?;
     }
-    Ok(Some(path))
+    // Programs run in the workspace's root, so that a result need not say where that was.
+    Ok(Some(path.strip_prefix(&workspace.root).map(Path::to_owned).unwrap_or(path)))
 }
 
 fn measure(

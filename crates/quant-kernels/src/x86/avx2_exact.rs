@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 
 use bytemuck::cast_slice;
 
-use super::avx2::{Trees, load};
+use super::avx2::{Trees, eight_times, load};
 use super::avx2_narrow::{self, NarrowAvx2};
 use super::avx2_wide::{self, Weights, WideAvx2};
 use super::scratch;
@@ -20,6 +20,10 @@ const BLOCK: usize = 256;
 const LANES: usize = 32;
 /// Weight rows that are dequantised together: 16 KiB, half of L1.
 const TILE_ROWS: usize = 16;
+/// The same for fewer than [`FEW`] activation rows, which stay in L1 or L2 themselves: two rows are read as two streams,
+/// at three times the rate of sixteen.
+const FEW_ROWS: usize = 2;
+const FEW: usize = 8;
 /// Activation rows of a tile.
 const TILE_COLS: usize = 32;
 
@@ -36,6 +40,7 @@ pub(super) unsafe fn matmul(w: Matrix<'_>, x: &Rows, out: &mut [f32]) {
     }
     let blocks = w.cols().div_ceil(BLOCK);
     let groups = n.min(TILE_COLS).div_ceil(8);
+    let tile_rows = if n < FEW { FEW_ROWS } else { TILE_ROWS };
     // Weights, then a padded block of two activation rows, then the partials of a tile.
     let mut floats = scratch::take(TILE_ROWS * BLOCK / 8 + 2 * BLOCK / 8 + TILE_ROWS * groups);
     let mut levels = scratch::take(TILE_ROWS * groups * Trees::depth(blocks));
@@ -44,8 +49,8 @@ pub(super) unsafe fn matmul(w: Matrix<'_>, x: &Rows, out: &mut [f32]) {
     partials.fill(0.0);
     for t0 in (0..n).step_by(TILE_COLS) {
         let cols = TILE_COLS.min(n - t0);
-        for r0 in (0..w.rows()).step_by(TILE_ROWS) {
-            let rows = TILE_ROWS.min(w.rows() - r0);
+        for r0 in (0..w.rows()).step_by(tile_rows) {
+            let rows = tile_rows.min(w.rows() - r0);
             let mut trees = Trees::new(&mut levels, blocks);
             for start in (0..w.cols()).step_by(BLOCK) {
                 let len = BLOCK.min(w.cols() - start);
@@ -229,7 +234,7 @@ unsafe fn wide_block<B: WideAvx2>(block: &B, out: &mut [f32]) {
             _mm256_storeu_ps(mins[0].as_mut_ptr(), scaled(_mm256_castsi256_si128(unpacked.by_sums)));
             _mm256_storeu_ps(mins[1].as_mut_ptr(), scaled(_mm256_extracti128_si256::<1>(unpacked.by_sums)));
         }
-        for i in 0..8 {
+        eight_times!(i => {
             let Weights { w, sign } = block.weights(&shared, i);
             let w = match B::KIND {
                 avx2_wide::Kind::Signed => _mm256_sign_epi8(w, sign),
@@ -251,7 +256,7 @@ unsafe fn wide_block<B: WideAvx2>(block: &B, out: &mut [f32]) {
                     _mm256_storeu_ps(out.as_mut_ptr().add(16 * sub_block + 8 * k), value);
                 }
             }
-        }
+        });
     }
 }
 

@@ -42,16 +42,23 @@ unsafe fn four_of<const N: usize>(codebook: &'static [u64; N], indices: u64) -> 
     }
 }
 
-/// Eight entries of 4 weights.
+/// Eight entries of 4 weights. Broadcasts from memory and blends, because inserts share two of four vector units.
 ///
 /// # Safety
 ///
 /// AVX2.
 #[inline(always)]
 unsafe fn eight(e: [&u32; 8]) -> __m256i {
-    let [a, b, c, d, e, f, g, h] = e.map(|e| *e as i32);
     // SAFETY: the caller has AVX2.
-    unsafe { _mm256_setr_epi32(a, b, c, d, e, f, g, h) }
+    unsafe {
+        let all = |e: &u32| opaque_vector(_mm256_set1_epi32(*e as i32));
+        let ab = _mm256_blend_epi32::<0b0000_0010>(all(e[0]), all(e[1]));
+        let cd = _mm256_blend_epi32::<0b0000_1000>(all(e[2]), all(e[3]));
+        let ef = _mm256_blend_epi32::<0b0010_0000>(all(e[4]), all(e[5]));
+        let gh = _mm256_blend_epi32::<0b1000_0000>(all(e[6]), all(e[7]));
+        let low = _mm256_blend_epi32::<0b0000_1100>(ab, cd);
+        _mm256_blend_epi32::<0b1111_0000>(low, _mm256_blend_epi32::<0b1100_0000>(ef, gh))
+    }
 }
 
 /// 16 indices a vector, four to a word.

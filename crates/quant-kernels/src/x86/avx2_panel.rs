@@ -12,7 +12,7 @@ use std::arch::x86_64::*;
 
 use bytemuck::{cast_slice, cast_slice_mut};
 
-use super::avx2::{Trees, load};
+use super::avx2::{Trees, eight_times, load};
 use super::avx2_wide::{Kind, Weights, WideAvx2, product};
 use super::scratch;
 use crate::Matrix;
@@ -234,9 +234,7 @@ unsafe fn fill<B: WideAvx2>(panel: &mut Panel, weights: &[B], blocks: usize) {
         (panel.d, panel.dmin) = ([[0; 2]; LANES], [[0; 2]; LANES]);
         for (r, block) in weights.iter().step_by(blocks).take(LANES).enumerate() {
             let shared = block.shared();
-            for (i, bytes) in bytes.iter_mut().enumerate() {
-                bytes[r] = signed::<B>(block.weights(&shared, i));
-            }
+            eight_times!(i => { bytes[i][r] = signed::<B>(block.weights(&shared, i)); });
             let by = block.scales(&shared);
             (scales[r], mins[r]) = (by.scale, by.by_sums);
             panel.d[r] = block.d();

@@ -8,7 +8,7 @@ use std::arch::x86_64::*;
 
 use bytemuck::cast_slice;
 
-use super::avx2::{Trees, load, opaque, sum_each, tree, tree_lane};
+use super::avx2::{Trees, eight_times, load, opaque, sum_each, tree, tree_lane};
 use super::{avx2_panel, scratch};
 use crate::Matrix;
 use crate::block::Half;
@@ -186,10 +186,10 @@ unsafe fn dot_packed<B: WideAvx2, const T: usize>(
         let scales = block.scales(&shared);
         let mut acc = Sums::zero();
         let pairs = opaque(&PAIRS);
-        for i in 0..8 {
+        eight_times!(i => {
             let scale = _mm256_shuffle_epi8(scales.scale, load(&pairs[i]));
             acc.add::<B>(block.weights(&shared, i), scale, i, q);
-        }
+        });
         acc.finish::<B>(scales.by_sums, sums);
         acc
     }
@@ -229,9 +229,7 @@ unsafe fn unpack<B: WideAvx2>(block: &B) -> Unpacked {
         let shared = block.shared();
         let none = _mm256_setzero_si256();
         let mut weights = [Weights { w: none, sign: none }; 8];
-        for (i, weights) in weights.iter_mut().enumerate() {
-            *weights = block.weights(&shared, i);
-        }
+        eight_times!(i => { weights[i] = block.weights(&shared, i); });
         Unpacked { scales: block.scales(&shared), weights }
     }
 }
