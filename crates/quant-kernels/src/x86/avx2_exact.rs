@@ -44,14 +44,14 @@ pub(super) unsafe fn matmul(w: Matrix<'_>, x: &Rows, out: &mut [f32]) {
     // Weights, then a padded block of two activation rows, then the partials of a tile.
     let mut floats = scratch::take(TILE_ROWS * BLOCK / 8 + 2 * BLOCK / 8 + TILE_ROWS * groups);
     let mut levels = scratch::take(TILE_ROWS * groups * Trees::depth(blocks));
-    let (weights, rest) = floats.as_flattened_mut().split_at_mut(TILE_ROWS * BLOCK);
+    let (weights, rest) = floats.all().as_flattened_mut().split_at_mut(TILE_ROWS * BLOCK);
     let (padded, partials) = rest.split_at_mut(2 * BLOCK);
     partials.fill(0.0);
     for t0 in (0..n).step_by(TILE_COLS) {
         let cols = TILE_COLS.min(n - t0);
         for r0 in (0..w.rows()).step_by(tile_rows) {
             let rows = tile_rows.min(w.rows() - r0);
-            let mut trees = Trees::new(&mut levels, blocks);
+            let mut trees = Trees::new(levels.all(), blocks);
             for start in (0..w.cols()).step_by(BLOCK) {
                 let len = BLOCK.min(w.cols() - start);
                 for (r, weights) in weights.chunks_exact_mut(BLOCK).take(rows).enumerate() {
@@ -91,8 +91,6 @@ pub(super) unsafe fn matmul(w: Matrix<'_>, x: &Rows, out: &mut [f32]) {
             }
         }
     }
-    scratch::put(levels);
-    scratch::put(floats);
 }
 
 /// Dequantised blocks of some weight rows.
@@ -120,9 +118,9 @@ impl Tile<'_> {
             // SAFETY: the caller's.
             let sums = unsafe {
                 if t[0] == t[1] {
-                    block_dots([w[0], w[1]], [x[0]], self.len)
+                    block_dots::<1, 4>(w, [x[0]], self.len)
                 } else {
-                    block_dots(w, x, self.len)
+                    block_dots::<2, 2>(w, x, self.len)
                 }
             };
             partials[r * self.stride + t[0]] = sums[0];
@@ -133,22 +131,23 @@ impl Tile<'_> {
     }
 }
 
-/// The sums of 32 lanes of two weight rows times one or two activation rows; with one, it counts as both.
+/// The sums of 32 lanes of two weight rows times one or two activation rows; with one, it counts as both. `K` of the
+/// four accumulators are done at once, so that 2 * T * K = 8 chains are under way.
 ///
 /// # Safety
 ///
 /// AVX2 and FMA; every slice holds `len` values, `len` is a multiple of 32.
 #[inline(always)]
-unsafe fn block_dots<const T: usize>(w: [&[f32]; 2], x: [&[f32]; T], len: usize) -> [f32; 4] {
+unsafe fn block_dots<const T: usize, const K: usize>(w: [&[f32]; 2], x: [&[f32]; T], len: usize) -> [f32; 4] {
     // SAFETY: the caller's.
     unsafe {
         // `[pair][accumulator]`, a pair being a weight row and an activation row.
         let mut acc = [[_mm256_setzero_ps(); 4]; 4];
-        for half in 0..2 {
-            let mut sums = [[[_mm256_setzero_ps(); 2]; T]; 2];
-            for at in (16 * half..len).step_by(LANES) {
+        for first in (0..4).step_by(K) {
+            let mut sums = [[[_mm256_setzero_ps(); K]; T]; 2];
+            for at in (8 * first..len).step_by(LANES) {
                 for (r, w) in w.iter().enumerate() {
-                    for k in 0..2 {
+                    for k in 0..K {
                         let w = _mm256_loadu_ps(w.as_ptr().add(at + 8 * k));
                         for (t, x) in x.iter().enumerate() {
                             let x = _mm256_loadu_ps(x.as_ptr().add(at + 8 * k));
@@ -159,8 +158,8 @@ unsafe fn block_dots<const T: usize>(w: [&[f32]; 2], x: [&[f32]; T], len: usize)
             }
             for r in 0..2 {
                 for t in 0..2 {
-                    for k in 0..2 {
-                        acc[2 * r + t][2 * half + k] = sums[r][t.min(T - 1)][k];
+                    for k in 0..K {
+                        acc[2 * r + t][first + k] = sums[r][t.min(T - 1)][k];
                     }
                 }
             }

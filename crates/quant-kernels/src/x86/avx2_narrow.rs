@@ -232,7 +232,7 @@ unsafe fn many<B: NarrowAvx2>(w: Matrix<'_>, x: &Quantized, n: usize, out: &mut 
         let cols = TILE_COLS.min(n - t0);
         for r0 in (0..w.rows()).step_by(TILE_ROWS) {
             let rows = TILE_ROWS.min(w.rows() - r0);
-            let mut trees = Trees::new(&mut levels, blocks);
+            let mut trees = Trees::new(levels.all(), blocks);
             for b in 0..blocks {
                 for r in 0..rows {
                     // SAFETY: AVX2 and F16C are the caller's; r0 + r < w.rows() and t0 + cols <= n.
@@ -253,7 +253,6 @@ unsafe fn many<B: NarrowAvx2>(w: Matrix<'_>, x: &Quantized, n: usize, out: &mut 
             }
         }
     }
-    scratch::put(levels);
 }
 
 /// One block with `cols` activation rows from `t0`, eight by eight.

@@ -68,14 +68,14 @@ pub(super) unsafe fn matmul<B: WideAvx2>(w: Matrix<'_>, x: &Quantized, n: usize,
     let mut panels = [const { Panel::new() }; GROUPS];
     for t0 in (0..n).step_by(tile) {
         let cols = tile.min(n - t0);
-        let q: &mut [i16] = cast_slice_mut(&mut wide);
+        let q: &mut [i16] = cast_slice_mut(wide.all());
         // SAFETY: AVX2 is the caller's.
         unsafe { widen(x, t0, cols, n, q) };
         for r0 in (0..w.rows()).step_by(GROUPS * LANES) {
             let rows = (GROUPS * LANES).min(w.rows() - r0);
             let out = &mut out[r0 * n..(r0 + rows) * n];
             let part = Part { w: w.rows_range(r0..r0 + rows), x, q, t0, cols, n };
-            let trees = Trees::new(&mut levels, blocks);
+            let trees = Trees::new(levels.all(), blocks);
             // SAFETY: AVX2 is the caller's; `q` holds `cols` widened rows from `t0` on.
             unsafe {
                 if rows > LANES {
@@ -86,8 +86,6 @@ pub(super) unsafe fn matmul<B: WideAvx2>(w: Matrix<'_>, x: &Quantized, n: usize,
             }
         }
     }
-    scratch::put(wide);
-    scratch::put(levels);
 }
 
 /// Activation rows `t0 .. t0 + cols` as i16, `[blocks][cols][256]`.
