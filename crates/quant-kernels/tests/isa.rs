@@ -240,3 +240,26 @@ fn quantised_activations_do_not_depend_on_the_instruction_set() {
         case.check(&cpus()).unwrap();
     }
 }
+
+#[test]
+fn nothing_times_nothing_is_nothing() {
+    let mut cpus = cpus();
+    cpus.push(Cpu::scalar());
+    for quant in Quant::ALL {
+        for (rows, blocks, n) in [(0, 1, 1), (0, 3, 20), (3, 0, 1), (3, 0, 20), (3, 1, 0), (0, 0, 0)] {
+            let case = case(quant, rows, blocks, n, Bytes::Finite, 1);
+            let w = Matrix::new(quant, rows, case.cols, &case.bytes).unwrap();
+            let (mut x, mut bad, mut out) = (Rows::new(), Vec::new(), vec![f32::NAN; rows * n]);
+            for &cpu in &cpus {
+                x.reset(n, case.cols).copy_from_slice(&case.x);
+                for &precision in case.precisions() {
+                    if let Some(family) = quant.family() {
+                        x.prepare(cpu, family, &mut bad);
+                    }
+                    cpu.matmul(precision, w, &x, &mut out).unwrap();
+                    assert!(blocks > 0 || out.iter().all(|out| out.to_bits() == 0), "{}", quant.name());
+                }
+            }
+        }
+    }
+}

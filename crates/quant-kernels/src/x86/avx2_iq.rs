@@ -132,6 +132,20 @@ impl Halves {
     }
 }
 
+/// A mask for each bit of bytes 4 i to 4 i + 4 of a block's sign bytes.
+///
+/// # Safety
+///
+/// AVX2.
+#[inline(always)]
+unsafe fn masks(signs: &[u8; 32], i: usize) -> __m256i {
+    // SAFETY: the caller has AVX2.
+    unsafe {
+        let half = opaque_vector(_mm256_broadcastsi128_si256(load128(&signs[i / 4 * 16..])));
+        Halves { low: half, high: half }.masks(i % 4)
+    }
+}
+
 /// Sign bytes with their eighth bit, from 7-bit indices.
 ///
 /// # Safety
@@ -228,10 +242,10 @@ impl SignWords {
     }
 }
 
-/// Sign bytes, and indices of 16 bits, four to a word.
-pub(super) struct Indexed<const W: usize> {
-    signs: Halves,
-    index: [u64; W],
+/// Shifts of eight weights each, and indices of 16 bits, four to a word.
+pub(super) struct Indexed {
+    shifts: Halves,
+    index: [u64; 8],
 }
 
 impl WideAvx2 for Iq2Xxs {
@@ -312,10 +326,11 @@ impl WideAvx2 for Iq2S {
     const KIND: Kind = Kind::Masked;
     const UNIT: f32 = 0.125;
 
-    type Shared = Indexed<8>;
+    /// Indices.
+    type Shared = [u64; 8];
 
     #[inline(always)]
-    unsafe fn shared(&self) -> Indexed<8> {
+    unsafe fn shared(&self) -> [u64; 8] {
         // SAFETY: AVX2 is the caller's; the reads lie inside the block.
         unsafe {
             // Byte g / 4 of `qh` goes to the word of index g; its pair g % 4 is multiplied up to bits 8 and 9.
@@ -331,20 +346,20 @@ impl WideAvx2 for Iq2S {
                 let low = _mm256_cvtepu8_epi16(load128(&self.qs[16 * i..]));
                 *index = _mm256_or_si256(low, _mm256_and_si256(high, top));
             }
-            Indexed { signs: Halves::of(load(&self.signs)), index: words(index) }
+            words(index)
         }
     }
 
     #[inline(always)]
-    unsafe fn scales(&self, _: &Indexed<8>) -> Scales {
+    unsafe fn scales(&self, _: &[u64; 8]) -> Scales {
         // SAFETY: AVX2 is the caller's.
         unsafe { nibble_scales(&self.scales) }
     }
 
     #[inline(always)]
-    unsafe fn weights(&self, shared: &Indexed<8>, i: usize) -> Weights {
+    unsafe fn weights(&self, index: &[u64; 8], i: usize) -> Weights {
         // SAFETY: AVX2 is the caller's; indices have 8 + 2 bits.
-        unsafe { Weights { w: four_of(&grid::IQ2_S, shared.index[i]), sign: shared.signs.masks(i) } }
+        unsafe { Weights { w: four_of(&grid::IQ2_S, index[i]), sign: masks(&self.signs, i) } }
     }
 
     #[inline(always)]
@@ -392,10 +407,11 @@ impl WideAvx2 for Iq3S {
     const KIND: Kind = Kind::Masked;
     const UNIT: f32 = 1.0;
 
-    type Shared = Indexed<16>;
+    /// Indices.
+    type Shared = [u64; 16];
 
     #[inline(always)]
-    unsafe fn shared(&self) -> Indexed<16> {
+    unsafe fn shared(&self) -> [u64; 16] {
         // SAFETY: AVX2 is the caller's; the reads lie inside the block.
         unsafe {
             let bit = _mm256_setr_epi16(
@@ -408,12 +424,12 @@ impl WideAvx2 for Iq3S {
                 let low = _mm256_cvtepu8_epi16(load128(&self.qs[16 * i..]));
                 *index = _mm256_or_si256(low, _mm256_and_si256(set, _mm256_set1_epi16(256)));
             }
-            Indexed { signs: Halves::of(load(&self.signs)), index: words(index) }
+            words(index)
         }
     }
 
     #[inline(always)]
-    unsafe fn scales(&self, _: &Indexed<16>) -> Scales {
+    unsafe fn scales(&self, _: &[u64; 16]) -> Scales {
         // SAFETY: AVX2 is the caller's.
         unsafe {
             let nibbles = _mm256_srlv_epi32(
@@ -426,10 +442,10 @@ impl WideAvx2 for Iq3S {
     }
 
     #[inline(always)]
-    unsafe fn weights(&self, shared: &Indexed<16>, i: usize) -> Weights {
+    unsafe fn weights(&self, index: &[u64; 16], i: usize) -> Weights {
         // SAFETY: AVX2 is the caller's; indices have 8 + 1 bits.
         unsafe {
-            let (low, high) = (shared.index[2 * i], shared.index[2 * i + 1]);
+            let (low, high) = (index[2 * i], index[2 * i + 1]);
             let e = |word: u64, j: u32| grid::IQ3_S.get_unchecked((word >> (16 * j) & 0xffff) as usize);
             let w = eight([
                 e(low, 0),
@@ -441,7 +457,7 @@ impl WideAvx2 for Iq3S {
                 e(high, 2),
                 e(high, 3),
             ]);
-            Weights { w, sign: shared.signs.masks(i) }
+            Weights { w, sign: masks(&self.signs, i) }
         }
     }
 
@@ -519,11 +535,10 @@ impl WideAvx2 for Iq1M {
     const KIND: Kind = Kind::Signed;
     const UNIT: f32 = 0.125;
 
-    /// Shifts of eight weights each in the place of signs, and indices.
-    type Shared = Indexed<8>;
+    type Shared = Indexed;
 
     #[inline(always)]
-    unsafe fn shared(&self) -> Indexed<8> {
+    unsafe fn shared(&self) -> Indexed {
         // SAFETY: AVX2 is the caller's; the reads lie inside the block.
         unsafe {
             // Index g has nibble g: they become bytes, low nibble first.
@@ -540,12 +555,12 @@ impl WideAvx2 for Iq1M {
             let eight = _mm256_set1_epi8(8);
             let bytes = _mm256_set_m128i(halves[1], halves[0]);
             let down = _mm256_cmpeq_epi8(_mm256_and_si256(bytes, eight), eight);
-            Indexed { signs: Halves::of(_mm256_or_si256(down, _mm256_set1_epi8(1))), index: words(index) }
+            Indexed { shifts: Halves::of(_mm256_or_si256(down, _mm256_set1_epi8(1))), index: words(index) }
         }
     }
 
     #[inline(always)]
-    unsafe fn scales(&self, _: &Indexed<8>) -> Scales {
+    unsafe fn scales(&self, _: &Indexed) -> Scales {
         // SAFETY: AVX2 is the caller's.
         unsafe {
             // Sub-block s has bits 3 (s % 4) and on of word s / 4: multiplied up to bit 12, then down.
@@ -563,9 +578,9 @@ impl WideAvx2 for Iq1M {
     }
 
     #[inline(always)]
-    unsafe fn weights(&self, shared: &Indexed<8>, i: usize) -> Weights {
+    unsafe fn weights(&self, shared: &Indexed, i: usize) -> Weights {
         // SAFETY: AVX2 is the caller's; indices have 8 + 3 bits.
-        unsafe { shifted(four_of(&grid::IQ1, shared.index[i]), shared.signs.spread(i)) }
+        unsafe { shifted(four_of(&grid::IQ1, shared.index[i]), shared.shifts.spread(i)) }
     }
 
     #[inline(always)]

@@ -177,18 +177,18 @@ impl<const T: usize> Sums<T> {
 #[inline(always)]
 unsafe fn dot_packed<B: WideAvx2, const T: usize>(
     block: &B,
+    shared: &B::Shared,
     q: [*const i8; T],
     sums: [*const i16; T],
 ) -> Sums<T> {
     // SAFETY: the caller's.
     unsafe {
-        let shared = block.shared();
-        let scales = block.scales(&shared);
+        let scales = block.scales(shared);
         let mut acc = Sums::zero();
         let pairs = opaque(&PAIRS);
         eight_times!(i => {
             let scale = _mm256_shuffle_epi8(scales.scale, load(&pairs[i]));
-            acc.add::<B>(block.weights(&shared, i), scale, i, q);
+            acc.add::<B>(block.weights(shared, i), scale, i, q);
         });
         acc.finish::<B>(scales.by_sums, sums);
         acc
@@ -310,9 +310,16 @@ unsafe fn few<B: WideAvx2, const T: usize>(
     let shift = lanes.trailing_zeros();
     let rows = 8 >> shift;
     let mut trees: [Tree; T] = std::array::from_fn(|_| Tree::new());
+    let Some(last) = weights.len().checked_sub(1) else {
+        out.fill(0.0);
+        return;
+    };
     // SAFETY: AVX2 is the caller's. `weights` holds `rows * blocks` blocks, `x` holds `blocks` blocks of `n` rows, and
     // only slots with `row < w.rows()`, `b < blocks` and `t0 + t < n` are read.
     unsafe {
+        // Blocks are visited in their order.
+        let mut k = 0;
+        let mut next = weights[k].shared();
         for r0 in (0..w.rows()).step_by(rows) {
             let mut sums = [[0.0; 8]; T];
             for b0 in (0..blocks).step_by(8) {
@@ -329,13 +336,16 @@ unsafe fn few<B: WideAvx2, const T: usize>(
                     if !whole && (r >= w.rows() || b >= blocks) {
                         continue;
                     }
-                    let block = weights.get_unchecked(r * blocks + b);
+                    let block = weights.get_unchecked(k);
+                    let shared =
+                        std::mem::replace(&mut next, weights.get_unchecked((k + 1).min(last)).shared());
+                    k += 1;
                     d[slot] = block.d();
                     dmin[slot] = block.dmin();
                     let at = b * n + t0;
                     let q: [_; T] = std::array::from_fn(|t| x.q.as_ptr().add((at + t) * LEN));
                     let xsums: [_; T] = std::array::from_fn(|t| x.sums.as_ptr().add((at + t) * (LEN / 16)));
-                    let parts = dot_packed(block, q, xsums);
+                    let parts = dot_packed(block, &shared, q, xsums);
                     for t in 0..T {
                         acc[t][slot] = parts.products[t];
                         if B::MINIMA == Minima::Yes {
