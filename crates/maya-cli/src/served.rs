@@ -37,7 +37,7 @@ impl Generate for Served {
     ) -> Result<Finish, EngineError> {
         let options = GenerateOptions {
             max_tokens: options.max_tokens,
-            sampler: sampler(&options.sampler),
+            sampler: options.sampler.clone(),
             stop_tokens: options.stop_tokens.clone(),
             chunk: CHUNK,
         };
@@ -79,36 +79,5 @@ fn error(e: ExecError) -> EngineError {
         | ExecError::Sampler { .. }
         | ExecError::Memory { .. } => EngineError::Sequence(e.to_string()),
         e => EngineError::Engine(e.to_string()),
-    }
-}
-
-fn sampler(p: &server::SamplerParams) -> glm_graph::SamplerParams {
-    glm_graph::SamplerParams {
-        temperature: p.temperature,
-        top_k: p.top_k,
-        top_p: p.top_p,
-        min_p: p.min_p,
-        repetition_penalty: p.repetition_penalty,
-        presence_penalty: p.presence_penalty,
-        frequency_penalty: p.frequency_penalty,
-        penalty_last_n: p.penalty_last_n,
-        logit_bias: p.logit_bias.clone(),
-        seed: p.seed,
-    }
-}
-
-/// The other way: what the server takes where a request leaves a field open.
-pub fn defaults(p: &glm_graph::SamplerParams) -> server::SamplerParams {
-    server::SamplerParams {
-        temperature: p.temperature,
-        top_k: p.top_k,
-        top_p: p.top_p,
-        min_p: p.min_p,
-        repetition_penalty: p.repetition_penalty,
-        presence_penalty: p.presence_penalty,
-        frequency_penalty: p.frequency_penalty,
-        penalty_last_n: p.penalty_last_n,
-        logit_bias: p.logit_bias.clone(),
-        seed: p.seed,
     }
 }

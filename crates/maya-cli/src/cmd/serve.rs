@@ -12,7 +12,7 @@ use server::{Chat, Config, Listener, Shutdown};
 use crate::args::{EngineArgs, ServeArgs};
 use crate::engine::{Engine, recommended};
 use crate::output::{Out, bytes, count, printable};
-use crate::served::{Served, defaults};
+use crate::served::Served;
 use crate::{interrupt, text};
 
 /// Serves. The port is taken before the model is loaded: a port in use is told at once.
@@ -22,7 +22,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     let file = engine.model.gguf();
     let tokenizer = text::tokenizer(file, &engine.name, "serve")?;
     let template = text::template(file, &engine.name, &tokenizer, "serve")?;
-    let config = Config { sampler: defaults(&recommended(file)?), ..Config::default() };
+    let config = Config { sampler: recommended(file)?, ..Config::default() };
     let id = id(&args.engine, file);
     let mut out = Out::new();
     out.text(&block(&engine, &listener.url(), &id))?;
