@@ -1,5 +1,6 @@
 //! The executor on the CPU: exact or fast, every row with the same bits whatever else is computed.
 
+mod awake;
 mod batch;
 mod dsa;
 mod feed;

@@ -7,10 +7,13 @@ use super::batch::{Batch, Segment};
 use super::forward::Purpose;
 use super::head::rows_at_once;
 use super::observer::Watch;
-use super::{CpuExecutor, HiddenRows, forward, head, nextn};
+use super::{CpuExecutor, HiddenRows, awake, forward, head, nextn};
 use crate::error::ExecError;
 use crate::executor::{SeqId, Step, StepRow, Token, Want};
 use crate::model::Model;
+
+/// Rows up to which the work between two forks is short: the pool is kept awake for them.
+const FEW_ROWS: usize = 8;
 
 impl CpuExecutor {
     pub(crate) fn draft(
@@ -79,20 +82,22 @@ impl CpuExecutor {
         }
         self.reserve(seq, tokens.len())?;
         let model = Arc::clone(&self.model);
-        let purpose = if rows.is_some() { Purpose::Streams } else { Purpose::States };
         for (i, chunk) in tokens.chunks(self.rows).enumerate() {
             let sequence = self.take(seq)?;
             let position = before + i * self.rows;
             let mut segments =
                 [Segment { id: seq, sequence, start: 0, n: chunk.len(), position, error: None }];
-            self.pass(&model, chunk, &mut segments, purpose, watch);
+            let first = if rows.is_some() { chunk.len().min(rows_at_once(model.vocab())) } else { 0 };
+            self.pass(&model, chunk, &mut segments, 0..first, watch);
             if let Some(rows) = rows.as_deref_mut()
                 && segments[0].error.is_none()
             {
                 let at_once = rows_at_once(model.vocab());
                 for first in (0..chunk.len()).step_by(at_once) {
                     let range = first..chunk.len().min(first + at_once);
-                    self.head(&model, range.clone(), &mut segments);
+                    if first > 0 {
+                        self.head(&model, range.clone(), &mut segments);
+                    }
                     if segments[0].error.is_some() {
                         break;
                     }
@@ -111,21 +116,31 @@ impl CpuExecutor {
         Ok(())
     }
 
-    /// Embeds and runs the trunk.
+    /// Embeds, runs the trunk, and leaves the logits of rows `logits` in `scratch.head`; without any, the pass is for the
+    /// states alone.
     fn pass(
         &mut self,
         model: &Model,
         tokens: &[Token],
         segments: &mut [Segment],
-        purpose: Purpose,
+        logits: Range<usize>,
         watch: &mut Watch<'_>,
     ) {
         let (lanes, scratch) = (&self.lanes, &mut self.scratch);
-        self.pool.install(|| {
+        let purpose = if logits.is_empty() { Purpose::States } else { Purpose::Streams };
+        let work = || {
             let mut batch = Batch::new(segments);
             forward::embed(model, tokens, scratch);
             forward::trunk(lanes, model, &mut batch, scratch, purpose, watch);
-        });
+            if !logits.is_empty() && !batch.all_failed() {
+                head::run(lanes, model, logits, &mut batch, scratch);
+            }
+        };
+        if tokens.len() <= FEW_ROWS {
+            awake::install(&self.pool, work)
+        } else {
+            self.pool.install(work)
+        }
         let config = model.config();
         let moe_layers = (config.dense_layers..config.trunk).len() as u64;
         self.counters.experts += moe_layers * (tokens.len() * config.experts_used) as u64;
@@ -133,15 +148,8 @@ impl CpuExecutor {
 
     /// Logits of batch rows `range` into `scratch.head`.
     fn head(&mut self, model: &Model, range: Range<usize>, segments: &mut [Segment]) {
-        let (lanes, scratch, first) = (&self.lanes, &mut self.scratch, range.start);
-        let notes = self.pool.install(|| {
-            head::hidden(lanes, model.config(), model.weights(), range, scratch);
-            head::logits(lanes, model.gguf(), &model.weights().output, &mut scratch.head, &scratch.faults);
-            let mut notes = scratch.faults.take();
-            notes.iter_mut().for_each(|note| note.row += first);
-            notes
-        });
-        Batch::new(segments).settle(&notes, model.config().trunk);
+        let (lanes, scratch) = (&self.lanes, &mut self.scratch);
+        self.pool.install(|| head::run(lanes, model, range, &mut Batch::new(segments), scratch));
     }
 
     /// One batch of steps, at most `rows` of them.
@@ -158,11 +166,13 @@ impl CpuExecutor {
             let position = sequence.tokens.len();
             segments.push(Segment { id: step.seq, sequence, start, n: 1, position, error: None });
         }
-        self.pass(&model, tokens, &mut segments, Purpose::Streams, &mut Watch(None));
         let at_once = rows_at_once(model.vocab());
+        self.pass(&model, tokens, &mut segments, 0..steps.len().min(at_once), &mut Watch(None));
         for first in (0..steps.len()).step_by(at_once) {
             let range = first..steps.len().min(first + at_once);
-            self.head(&model, range.clone(), &mut segments);
+            if first > 0 {
+                self.head(&model, range.clone(), &mut segments);
+            }
             for (row, logits) in range.zip(self.scratch.head.logits.chunks_exact(model.vocab())) {
                 let segment = &mut segments[row];
                 segment.sequence.tokens.push(tokens[row]);

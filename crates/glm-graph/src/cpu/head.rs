@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
+use super::batch::Batch;
 use super::lanes::{Faults, Lanes};
 use super::layout::{fit, transpose};
 use super::scratch::{HeadScratch, Scratch};
 use crate::config::Config;
+use crate::model::Model;
 use crate::weights::{Tensor, Weights};
 
 /// Logits that a call holds at once: 16 MiB twice, 27 rows of the real vocabulary.
@@ -16,14 +18,24 @@ pub(crate) fn rows_at_once(vocab: usize) -> usize {
     (LOGITS / vocab).clamp(1, 256)
 }
 
-/// The post-norm hidden vectors of batch rows `rows` into `scratch.head.hidden`: the mean of the streams, normed.
-pub(crate) fn hidden(
+/// Hidden vectors and logits of batch rows `rows` into `scratch.head`.
+pub(crate) fn run(
     lanes: &Lanes,
-    config: &Config,
-    weights: &Weights,
+    model: &Model,
     rows: Range<usize>,
+    batch: &mut Batch<'_>,
     scratch: &mut Scratch,
 ) {
+    let first = rows.start;
+    hidden(lanes, model.config(), model.weights(), rows, scratch);
+    logits(lanes, model.gguf(), &model.weights().output, &mut scratch.head, &scratch.faults);
+    let mut notes = scratch.faults.take();
+    notes.iter_mut().for_each(|note| note.row += first);
+    batch.settle(&notes, model.config().trunk);
+}
+
+/// The post-norm hidden vectors of batch rows `rows` into `scratch.head.hidden`: the mean of the streams, normed.
+fn hidden(lanes: &Lanes, config: &Config, weights: &Weights, rows: Range<usize>, scratch: &mut Scratch) {
     let Scratch { hyper, head, .. } = scratch;
     let mean = fit(&mut head.mean, config.hidden);
     let out = head.hidden.reset(rows.len(), config.hidden);
