@@ -203,27 +203,40 @@ struct Agreement {
     peer: f64,
 }
 
-/// The share of each prompt, and of all together. A prompt so short that one position is more than the allowance counts
-/// only in the latter: there, a single toss-up between two tokens would decide.
+/// The share of each prompt, and of all together. Rows are counted whole: of n rows at least `n * (peer - allowance)`,
+/// rounded down, agree. So a prompt of less than ten rows may lose one row more than its share, since there a single
+/// toss-up between two tokens, or one expert whose score is as close, is more than the allowance; the share of all
+/// together has no such row.
 fn judge_agreements(name: &str, agreements: &[Agreement], table: &mut Table) -> Result<()> {
     let allowance = limit("model.fast-argmax")?;
-    let (mut rows, mut same, mut peer, mut short) = (0.0, 0.0, 0.0, String::new());
+    let (mut rows, mut same, mut peer) = (0.0, 0.0, 0.0);
     for a in agreements {
         let (n, equal) = (a.rows as f64, a.same as f64);
         rows += n;
         same += equal;
         peer += n * a.peer;
-        if n * allowance < 1.0 {
-            short.push_str(&format!("; p{} {} of {}", a.prompt, a.same, a.rows));
-            continue;
-        }
-        let note = format!("llama.cpp {:.2}", a.peer);
-        let what = format!("p{} same most likely, fast", a.prompt);
-        table.at_least(LEVEL, name, what, equal / n, a.peer - allowance, note);
+        // The sum of the two decimal fractions may lie a hair below the whole number that is meant.
+        let least = (n * (a.peer - allowance) + 1e-9).floor();
+        let note = format!("of {}; llama.cpp {:.2}", a.rows, a.peer);
+        table.at_least(
+            LEVEL,
+            name,
+            format!("p{} rows with the same most likely, fast", a.prompt),
+            equal,
+            least,
+            note,
+        );
     }
     if !agreements.is_empty() {
-        let note = format!("llama.cpp {:.2}{short}", peer / rows);
-        table.at_least(LEVEL, name, "all same most likely, fast", same / rows, peer / rows - allowance, note);
+        let note = format!("llama.cpp {:.2}", peer / rows);
+        table.at_least(
+            LEVEL,
+            name,
+            "share with the same most likely, fast",
+            same / rows,
+            peer / rows - allowance,
+            note,
+        );
     }
     Ok(())
 }
@@ -294,18 +307,18 @@ mod tests {
     }
 
     #[test]
-    fn a_short_prompt_counts_with_the_others() {
-        let judge = |same: [usize; 2]| {
+    fn rows_are_counted_whole_and_shares_over_all() {
+        let missed = |same: [usize; 2]| {
             let mut table = Table::default();
             let agreement = |prompt, same, peer| Agreement { prompt, rows: prompt, same, peer };
             let agreements = [agreement(7, same[0], 1.0), agreement(64, same[1], 0.8)];
             judge_agreements("a", &agreements, &mut table).unwrap();
-            (table.len(), table.json()["missed"].clone())
+            assert_eq!(table.len(), 3);
+            table.json()["missed"].clone()
         };
-        assert_eq!(judge([6, 52]), (2, 0.into()));
-        // 44 of 64 miss 0.7, and with 7 of 7 the share of all, 0.72; 46 of 64 with 0 of 7 miss the latter only.
-        assert_eq!(judge([7, 44]), (2, 2.into()));
-        assert_eq!(judge([0, 46]), (2, 1.into()));
+        // Of 7 rows 6.3 are to agree, of 64 44.8, and of all 71 the share 0.72: 51.1.
+        assert_eq!((missed([6, 46]), missed([7, 44])), (0.into(), 1.into()));
+        assert_eq!((missed([5, 47]), missed([6, 44]), missed([7, 43])), (1.into(), 1.into(), 2.into()));
     }
 
     #[test]
