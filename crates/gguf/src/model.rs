@@ -225,7 +225,13 @@ impl Model {
 
     /// The tensor of this name.
     pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
-        self.index.find(name, |i| &self.tensors[i].name).map(|i| &self.tensors[i])
+        self.tensor_index(name).map(|i| &self.tensors[i])
+    }
+
+    /// The place in [`tensors`](Self::tensors) of the tensor called `name`.
+    #[must_use]
+    pub fn tensor_index(&self, name: &str) -> Option<usize> {
+        self.index.find(name, |i| &self.tensors[i].name)
     }
 
     /// The bytes of an extent, in place.

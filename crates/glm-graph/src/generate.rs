@@ -22,7 +22,7 @@ pub struct GenerateOptions {
 /// What happens while generating.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GenerateEvent {
-    /// Prompt tokens fed so far. The prompt's last token is fed by the first step.
+    /// Prompt tokens fed so far: reported before each chunk, and once more when all are.
     Prefill {
         /// Fed.
         done: usize,
@@ -93,6 +93,13 @@ pub fn generate(
             return Err(error);
         }
         let token = row.token.ok_or(ExecError::NothingSampled(seq))?;
+        // The first step has fed the prompt's last token.
+        if done < total {
+            done = total;
+            if on(GenerateEvent::Prefill { done, total }).is_break() {
+                return Ok(Finish::Cancelled);
+            }
+        }
         if options.stop_tokens.contains(&token) {
             return Ok(Finish::Stop(token));
         }

@@ -3,6 +3,8 @@
 //! Order: logit bias, penalties, top-k, top-p, min-p, temperature, draw. Draws are counter-based: the number drawn depends
 //! on the seed and the token's position alone, so a seed reproduces whatever else the process did.
 
+use std::sync::Arc;
+
 use crate::choice::rank_of;
 use crate::error::ExecError;
 use crate::executor::Token;
@@ -14,7 +16,8 @@ pub struct SamplerParams {
     pub temperature: f32,
     /// Keeps this many of the largest; 0 keeps all.
     pub top_k: usize,
-    /// Keeps the fewest of the largest whose probabilities (before temperature) reach this sum; 1 keeps all.
+    /// Keeps the fewest of the largest whose probabilities (before temperature, among what top-k kept) reach this sum; 1
+    /// keeps all.
     pub top_p: f32,
     /// Keeps what has at least this share of the largest probability (before temperature); 0 keeps all.
     pub min_p: f32,
@@ -28,6 +31,8 @@ pub struct SamplerParams {
     pub penalty_last_n: usize,
     /// Added to logits; -100 and below bans a token for practical purposes.
     pub logit_bias: Vec<(Token, f32)>,
+    /// Never drawn, whatever bias they have: the padding rows of the vocabulary, which have no text.
+    pub banned: Arc<[Token]>,
     /// Seed of the draws.
     pub seed: u64,
 }
@@ -44,6 +49,7 @@ impl Default for SamplerParams {
             frequency_penalty: 0.0,
             penalty_last_n: usize::MAX,
             logit_bias: Vec::new(),
+            banned: Arc::new([]),
             seed: 0,
         }
     }
@@ -76,9 +82,20 @@ impl SamplerParams {
         within("top_p", self.top_p, unit(self.top_p) && self.top_p > 0.0, "above 0 and at most 1")?;
         within("min_p", self.min_p, unit(self.min_p), "from 0 to 1")?;
         let r = self.repetition_penalty;
-        within("repetition_penalty", r, r.is_finite() && r > 0.0, "a number above 0")?;
-        within("presence_penalty", self.presence_penalty, self.presence_penalty.is_finite(), "a number")?;
-        within("frequency_penalty", self.frequency_penalty, self.frequency_penalty.is_finite(), "a number")?;
+        within("repetition_penalty", r, (0.01..=100.0).contains(&r), "from 0.01 to 100")?;
+        let hundred = |value: f32| (-100.0..=100.0).contains(&value);
+        within(
+            "presence_penalty",
+            self.presence_penalty,
+            hundred(self.presence_penalty),
+            "from -100 to 100",
+        )?;
+        within(
+            "frequency_penalty",
+            self.frequency_penalty,
+            hundred(self.frequency_penalty),
+            "from -100 to 100",
+        )?;
         for (token, bias) in &self.logit_bias {
             let known = (*token as usize) < vocab;
             within("logit_bias (token)", *token as f32, known, "a token of the vocabulary")?;
@@ -112,8 +129,8 @@ struct Adjusted {
 impl Sampler {
     /// Draws the token for position `history.len()`.
     ///
-    /// `logits` has one value an id, at least one; NaN is never drawn where there is a number. `history` is every token of the sequence so
-    /// far. `params` has passed [`SamplerParams::check`].
+    /// `logits` has one value an id, at least one; NaN is never drawn where there is a number. `history` is every token of
+    /// the sequence so far. `params` has passed [`SamplerParams::check`].
     pub fn sample(&mut self, logits: &[f32], history: &[Token], params: &SamplerParams) -> Token {
         let Self { adjusted, candidates } = self;
         let logits = adjusted.apply(logits, history, params);
@@ -131,14 +148,14 @@ impl Adjusted {
         let penalised = params.repetition_penalty != 1.0
             || params.presence_penalty != 0.0
             || params.frequency_penalty != 0.0;
-        if params.logit_bias.is_empty() && !penalised {
+        if params.logit_bias.is_empty() && params.banned.is_empty() && !penalised {
             return logits;
         }
         self.logits.clear();
         self.logits.extend_from_slice(logits);
         for (token, bias) in &params.logit_bias {
             if let Some(logit) = self.logits.get_mut(*token as usize) {
-                *logit += bias;
+                *logit = finite_above(*logit + bias);
             }
         }
         if penalised {
@@ -150,10 +167,22 @@ impl Adjusted {
                 let repetition = params.repetition_penalty;
                 *logit = if *logit > 0.0 { *logit / repetition } else { *logit * repetition };
                 *logit -= params.presence_penalty + params.frequency_penalty * run.len() as f32;
+                *logit = finite_above(*logit);
+            }
+        }
+        for token in params.banned.iter() {
+            if let Some(logit) = self.logits.get_mut(*token as usize) {
+                *logit = f32::NEG_INFINITY;
             }
         }
         &self.logits
     }
+}
+
+/// An adjusted logit, with +infinity brought back to the largest number: the probabilities of an infinite logit have no
+/// meaning.
+fn finite_above(logit: f32) -> f32 {
+    if logit == f32::INFINITY { f32::MAX } else { logit }
 }
 
 /// The largest logit's id, the lowest of equals.
@@ -395,6 +424,42 @@ mod tests {
     }
 
     #[test]
+    fn a_banned_token_is_never_drawn() {
+        let banned = |params| SamplerParams { banned: Arc::new([1, 2, 9]), ..params };
+        assert_eq!(sample(&[1.0, 5.0, 4.0, 0.5], &banned(SamplerParams::greedy()), 0), 0);
+        assert_eq!(counts(&[1.0, 5.0, 4.0, 1.0], &banned(plain()))[1..3], [0, 0]);
+        let forced = SamplerParams { logit_bias: vec![(1, 100.0)], ..banned(plain()) };
+        assert_eq!(sample(&[1.0, 5.0, 4.0, -90.0], &forced, 0), 0);
+    }
+
+    /// A repetition penalty of 1e-40 once made a seen token's logit infinite; no probability was a number then, no token
+    /// was kept, and the draw panicked.
+    #[test]
+    fn every_allowed_extreme_can_be_drawn_from() {
+        let logits = [3e38, 1.0, -3e38, 0.0, -0.0, f32::NEG_INFINITY, f32::NAN];
+        for repetition_penalty in [0.01, 100.0] {
+            for penalty in [-100.0, 100.0] {
+                for (temperature, top_p) in
+                    [(f32::MIN_POSITIVE, f32::MIN_POSITIVE), (3.4e38, 1.0), (0.0, 0.95)]
+                {
+                    let params = SamplerParams {
+                        temperature,
+                        top_p,
+                        repetition_penalty,
+                        presence_penalty: penalty,
+                        frequency_penalty: penalty,
+                        logit_bias: vec![(0, f32::MAX), (1, f32::MAX), (2, f32::NEG_INFINITY)],
+                        ..SamplerParams::default()
+                    };
+                    params.check(logits.len()).unwrap();
+                    let history: Vec<Token> = (0..7).chain(0..7).collect();
+                    assert!((Sampler::default().sample(&logits, &history, &params) as usize) < 2);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn meaningless_parameters_are_named() {
         let refused = |params: SamplerParams| params.check(10).expect_err("refused").to_string();
         let base = SamplerParams::default;
@@ -402,7 +467,13 @@ mod tests {
         assert!(refused(SamplerParams { temperature: f32::NAN, ..base() }).contains("temperature"));
         assert!(refused(SamplerParams { top_p: 0.0, ..base() }).contains("top_p"));
         assert!(refused(SamplerParams { min_p: 1.5, ..base() }).contains("min_p"));
-        assert!(refused(SamplerParams { repetition_penalty: 0.0, ..base() }).contains("repetition_penalty"));
+        for repetition_penalty in [0.0, 1e-40, f32::INFINITY] {
+            let sentence = refused(SamplerParams { repetition_penalty, ..base() });
+            assert!(
+                sentence.contains("repetition_penalty") && sentence.contains("0.01 to 100"),
+                "{sentence}"
+            );
+        }
         assert!(refused(SamplerParams { presence_penalty: f32::INFINITY, ..base() }).contains("presence"));
         assert!(refused(SamplerParams { logit_bias: vec![(10, 1.0)], ..base() }).contains("logit_bias"));
         assert!(base().check(10).is_ok() && SamplerParams::greedy().check(10).is_ok());

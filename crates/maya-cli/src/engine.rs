@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use glm_chat::Tokenizer;
 use glm_graph::{CpuExecutor, CpuOptions, Executor, MemoryPlan, Model, SamplerParams};
 
 use crate::args::{Device, EngineArgs, Kv, Precision, SamplingArgs};
@@ -153,12 +154,17 @@ fn fits(plan: &MemoryPlan, memory: &Memory, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Sampling from the flags, then from what the file recommends, then from the model card.
+/// Sampling from the flags, then from what the file recommends, then from the model card. Padding rows of the
+/// vocabulary are never drawn.
 ///
 /// # Errors
-/// A recommendation in the file that is no number.
-pub fn sampling(args: &SamplingArgs, model: &gguf::Model) -> Result<SamplerParams> {
-    let mut params = recommended(model)?;
+/// As [`recommended`].
+pub fn sampling(
+    args: &SamplingArgs,
+    model: &gguf::Model,
+    tokenizer: Option<&Tokenizer>,
+) -> Result<SamplerParams> {
+    let mut params = recommended(model, tokenizer)?;
     if let Some(temperature) = args.temperature {
         params.temperature = temperature;
     }
@@ -179,8 +185,8 @@ pub fn sampling(args: &SamplingArgs, model: &gguf::Model) -> Result<SamplerParam
 /// What the file recommends (`general.sampling.*`), else the model card's.
 ///
 /// # Errors
-/// A recommendation that is no number.
-pub fn recommended(model: &gguf::Model) -> Result<SamplerParams> {
+/// A recommendation that is no number, or one that no sampler can follow.
+pub fn recommended(model: &gguf::Model, tokenizer: Option<&Tokenizer>) -> Result<SamplerParams> {
     let mut params = SamplerParams::default();
     if let Some(temperature) = model.f32("general.sampling.temp")? {
         params.temperature = temperature;
@@ -190,6 +196,10 @@ pub fn recommended(model: &gguf::Model) -> Result<SamplerParams> {
     }
     if let Some(top_k) = model.u32("general.sampling.top_k")? {
         params.top_k = top_k as usize;
+    }
+    params.check(usize::MAX).context("the file's recommendation in general.sampling.* cannot be followed")?;
+    if let Some(tokenizer) = tokenizer {
+        params.banned = tokenizer.unused_tokens().into();
     }
     Ok(params)
 }

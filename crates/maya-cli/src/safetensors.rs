@@ -85,7 +85,7 @@ impl LogitsReader {
         file.read_exact(&mut size)
             .with_context(|| format!("{name} is not a safetensors file: it has {len} bytes"))?;
         let size = u64::from_le_bytes(size);
-        if size > HEADER_LIMIT || size > len - 8 {
+        if size > HEADER_LIMIT || len.checked_sub(8).is_none_or(|rest| size > rest) {
             bail!("{name} is not a safetensors file: its header would have {size} bytes, the file has {len}");
         }
         let mut header = vec![0; size as usize];

@@ -173,13 +173,17 @@ impl CpuExecutor {
             if first > 0 {
                 self.head(&model, range.clone(), &mut segments);
             }
-            for (row, logits) in range.zip(self.scratch.head.logits.chunks_exact(model.vocab())) {
+            // Where all rows met NaN or infinity no logits were computed.
+            let mut logits = self.scratch.head.logits.chunks_exact(model.vocab());
+            for row in range {
+                let logits = logits.next();
                 let segment = &mut segments[row];
                 segment.sequence.tokens.push(tokens[row]);
                 segment.sequence.sampled = None;
                 let mut out =
                     StepRow { seq: segment.id, logits: None, token: None, error: segment.error.clone() };
                 if out.error.is_none() {
+                    let logits = logits.expect("the head ran, since this row is sound");
                     if let Want::Sample(params) | Want::Both(params) = &steps[row].want {
                         let token = self.sampler.sample(logits, &segment.sequence.tokens, params);
                         segment.sequence.sampled = Some(token);

@@ -119,8 +119,8 @@ impl<'a> Claims<'a> {
     }
 
     fn take(&mut self, name: &str) -> Result<&'a TensorInfo, LoadError> {
-        let at = self.file.tensors().iter().position(|t| &*t.name == name);
-        let at = at.ok_or_else(|| LoadError::MissingTensor { name: name.to_owned() })?;
+        let at =
+            self.file.tensor_index(name).ok_or_else(|| LoadError::MissingTensor { name: name.to_owned() })?;
         self.taken[at] = true;
         Ok(&self.file.tensors()[at])
     }

@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 
 use anyhow::{Result, bail};
 use cache::Cache;
-use glm_chat::{ChatRequest, Splitter, SplitterOptions, Template, Tokenizer};
-use glm_graph::{GenerateOptions, SamplerParams};
+use glm_chat::{ChatRequest, Ending, Splitter, SplitterOptions, Template, Tokenizer};
+use glm_graph::{Finish, GenerateOptions, SamplerParams};
 use input::Input;
 use printer::Printer;
 use serde_json::{Value as Json, json};
@@ -34,7 +34,7 @@ pub fn run(args: &ChatArgs) -> Result<()> {
     let file = engine.model.gguf();
     let tokenizer = text::tokenizer(file, &engine.name, "chat")?;
     let template = text::template(file, &engine.name, &tokenizer, "chat")?;
-    let sampler = sampling(&args.sampling, file)?;
+    let sampler = sampling(&args.sampling, file, Some(&tokenizer))?;
     let mut chat = Chat {
         tokenizer,
         template,
@@ -123,12 +123,16 @@ impl Chat {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// A message of the user, answered. If it cannot be answered, the conversation is as before.
+    /// A message of the user, answered. If nothing comes, by an error or Ctrl-C, the conversation is as before.
     fn message(&mut self, text: &str, out: &mut Out) -> Result<()> {
         self.messages.push(json!({"role": "user", "content": text}));
         match self.answer(out) {
-            Ok(message) => {
+            Ok(Some(message)) => {
                 self.messages.push(message);
+                Ok(())
+            }
+            Ok(None) => {
+                self.messages.pop();
                 Ok(())
             }
             Err(e) => {
@@ -138,7 +142,7 @@ impl Chat {
         }
     }
 
-    fn answer(&mut self, out: &mut Out) -> Result<Json> {
+    fn answer(&mut self, out: &mut Out) -> Result<Option<Json>> {
         interrupt::clear();
         let system = self.system.iter().map(|text| json!({"role": "system", "content": text}));
         let request = ChatRequest {
@@ -174,9 +178,13 @@ impl Chat {
         // Each answer draws its own numbers; with --seed the conversation as a whole reproduces.
         self.sampler.seed = self.sampler.seed.wrapping_add(1);
         let result = self.cache.decode(&mut self.engine, &ids, &options, &mut |id| printer.push(id, out));
-        let finished = printer.end(out);
-        result?;
+        let ending = if matches!(result, Ok(Finish::Stop(_))) { Ending::Turn } else { Ending::Cut };
+        let finished = printer.end(ending, out);
+        let finish = result?;
         finished?;
+        if finish == Finish::Length {
+            note("the answer is cut: --max-tokens, or the context, is full");
+        }
         if interrupt::pressed() {
             note("stopped");
             interrupt::clear();

@@ -36,7 +36,9 @@ pub fn run(args: &PerplexityArgs) -> Result<()> {
     // A last window of one token predicts nothing.
     let n = if ids.len() % window == 1 { ids.len() - 1 } else { ids.len() };
     let ids = &ids[..n];
-    engine.check(&ids[..window.min(n)])?;
+    for tokens in ids.chunks(window) {
+        engine.check(tokens)?;
+    }
     let vocab = engine.exec.vocab();
     let mut base = args.against.as_deref().map(LogitsReader::open).transpose()?;
     if let (Some(base), Some(file)) = (&base, &args.against) {

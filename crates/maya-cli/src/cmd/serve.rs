@@ -22,7 +22,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     let file = engine.model.gguf();
     let tokenizer = text::tokenizer(file, &engine.name, "serve")?;
     let template = text::template(file, &engine.name, &tokenizer, "serve")?;
-    let config = Config { sampler: recommended(file)?, ..Config::default() };
+    let config = Config { sampler: recommended(file, Some(&tokenizer))?, ..Config::default() };
     let id = id(&args.engine, file);
     let mut out = Out::new();
     out.text(&block(&engine, &listener.url(), &id))?;
@@ -31,7 +31,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
 
     let shutdown = Shutdown::new();
     let asked = shutdown.clone();
-    interrupt::on_first(move || asked.request());
+    interrupt::on_both(move || asked.request());
     if interrupt::pressed() {
         return Ok(());
     }
@@ -50,6 +50,9 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     ))?;
     // A client that keeps its connection open must not keep the process.
     runtime.shutdown_background();
+    if interrupt::insisted() {
+        interrupt::end();
+    }
     Ok(())
 }
 
@@ -86,6 +89,6 @@ fn block(engine: &Engine, url: &str, id: &str) -> String {
     line("url", url);
     let body = r#"{"messages":[{"role":"user","content":"What is the capital of France?"}]}"#;
     line("try", &format!("curl {url}/v1/chat/completions -H 'content-type: application/json' -d '{body}'"));
-    line("stop", "Ctrl-C finishes the running answer, a second one stops at once");
+    line("stop", "Ctrl-C finishes the running answer within 20 s, a second one cuts it");
     text
 }

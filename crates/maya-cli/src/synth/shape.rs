@@ -7,8 +7,8 @@ use clap::Args;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Shape")]
 pub struct Shape {
-    /// Layers of the trunk
-    #[arg(long, default_value_t = 45, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Layers of the trunk, at most 1000
+    #[arg(long, default_value_t = 45, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub layers: u32,
     /// Leading layers with a dense feed-forward part
     #[arg(long, default_value_t = 3, value_name = "N")]

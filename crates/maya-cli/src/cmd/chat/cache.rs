@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use anyhow::Result;
-use glm_graph::{Checkpoint, Executor, GenerateEvent, GenerateOptions, SeqId, generate};
+use glm_graph::{Checkpoint, Executor, Finish, GenerateEvent, GenerateOptions, SeqId, generate};
 
 use crate::engine::Engine;
 use crate::interrupt;
@@ -19,7 +19,8 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Feeds what is new of `prompt` and decodes after it; `on` hears each token of the answer.
+    /// Feeds what is new of `prompt` and decodes after it; `on` hears each token of the answer and may end it. Says how it
+    /// ended.
     ///
     /// # Errors
     /// What the executor meets or `on` answers; the sequence is given up then.
@@ -28,8 +29,8 @@ impl Cache {
         engine: &mut Engine,
         prompt: &[u32],
         options: &GenerateOptions,
-        on: &mut dyn FnMut(u32) -> Result<()>,
-    ) -> Result<()> {
+        on: &mut dyn FnMut(u32) -> Result<ControlFlow<()>>,
+    ) -> Result<Finish> {
         let result = self.feed_and_decode(engine, prompt, options, on);
         if result.is_err()
             && let Some(seq) = self.seq.take()
@@ -46,15 +47,15 @@ impl Cache {
         engine: &mut Engine,
         prompt: &[u32],
         options: &GenerateOptions,
-        on: &mut dyn FnMut(u32) -> Result<()>,
-    ) -> Result<()> {
+        on: &mut dyn FnMut(u32) -> Result<ControlFlow<()>>,
+    ) -> Result<Finish> {
         let seq = self.rewind(engine, prompt)?;
         let exec = &mut engine.exec;
         let (last, head) = (prompt.len() - 1, self.fed.len());
         let mut progress = Progress::new("reading the conversation", "tokens", (last - head) as u64);
         for chunk in prompt[head..last].chunks(options.chunk) {
             if interrupt::pressed() {
-                return Ok(());
+                return Ok(Finish::Cancelled);
             }
             exec.prefill(seq, chunk)?;
             self.fed.extend_from_slice(chunk);
@@ -67,9 +68,13 @@ impl Cache {
         let finish = generate(exec, seq, &prompt[last..], options, &mut |event| {
             if let GenerateEvent::Token(id) = event {
                 fed.push(id);
-                if let Err(e) = on(id) {
-                    failed = Some(e);
-                    return ControlFlow::Break(());
+                match on(id) {
+                    Ok(ControlFlow::Continue(())) => {}
+                    Ok(ControlFlow::Break(())) => return ControlFlow::Break(()),
+                    Err(e) => {
+                        failed = Some(e);
+                        return ControlFlow::Break(());
+                    }
                 }
             }
             if interrupt::pressed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -79,7 +84,7 @@ impl Cache {
         self.fed = fed;
         match failed {
             Some(e) => Err(e),
-            None => finish.map(|_| ()).map_err(Into::into),
+            None => finish.map_err(Into::into),
         }
     }
 

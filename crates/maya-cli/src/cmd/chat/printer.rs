@@ -1,6 +1,7 @@
 //! An answer on standard output.
 
 use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
 
 use anyhow::Result;
 use glm_chat::{ChatEvent, Ending, Splitter};
@@ -25,10 +26,12 @@ impl Printer {
         Self { splitter, reasoning: String::new(), text: String::new(), dim: false, fancy }
     }
 
-    /// The next token.
-    pub fn push(&mut self, id: u32, out: &mut Out) -> Result<()> {
+    /// The next token. `Break` once the model has ended its turn in ordinary pieces instead of with a stop token: what
+    /// it would go on to write is nobody's answer.
+    pub fn push(&mut self, id: u32, out: &mut Out) -> Result<ControlFlow<()>> {
         let events = self.splitter.push(id);
-        self.show(events, out)
+        self.show(events, out)?;
+        Ok(if self.splitter.stopped() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 
     fn show(&mut self, events: Vec<ChatEvent>, out: &mut Out) -> Result<()> {
@@ -66,20 +69,23 @@ impl Printer {
         Ok(())
     }
 
-    /// The end of the answer.
-    pub fn end(&mut self, out: &mut Out) -> Result<()> {
-        let (events, _) = self.splitter.finish(Ending::Turn);
+    /// The end of the answer. `Ending::Cut` unless the model ended its turn: reasoning that was cut stays reasoning.
+    pub fn end(&mut self, ending: Ending, out: &mut Out) -> Result<()> {
+        let (events, _) = self.splitter.finish(ending);
         self.show(events, out)?;
         self.bright(out)?;
         out.line("")
     }
 
-    /// The answer as a message of the conversation.
-    pub fn message(self) -> Json {
+    /// The answer as a message of the conversation; none if nothing came.
+    pub fn message(self) -> Option<Json> {
+        if self.text.is_empty() && self.reasoning.is_empty() {
+            return None;
+        }
         let mut message = json!({"role": "assistant", "content": self.text});
         if !self.reasoning.is_empty() {
             message["reasoning_content"] = self.reasoning.into();
         }
-        message
+        Some(message)
     }
 }
