@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::process::run_within;
 use crate::workspace::Workspace;
-use crate::{deny, fuzz, parity, serve, tidy};
+use crate::{deny, fuzz, install, parity, python, serve, tidy};
 
 #[derive(Args)]
 pub struct Arguments {
@@ -65,10 +65,22 @@ const STEPS: &[Step] = &[
         check: Check::Run("cargo", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"], &[]),
     },
     Step {
-        name: "test",
-        what: "the README's test command",
+        name: "build",
+        what: "the tests are built",
         limit: minutes(25),
+        check: Check::Run("cargo", &["test", "--workspace", "--no-run"], &[]),
+    },
+    Step {
+        name: "test",
+        what: "the README's test command, first build apart",
+        limit: minutes(10),
         check: Check::Run("cargo", &["test", "--workspace"], &[]),
+    },
+    Step {
+        name: "python",
+        what: "another reader opens what the writer wrote",
+        limit: minutes(10),
+        check: Check::Call(python::check),
     },
     Step {
         name: "doc",
@@ -81,6 +93,12 @@ const STEPS: &[Step] = &[
         what: "the README's first command answers a chat request",
         limit: minutes(20),
         check: Check::Call(serve::check),
+    },
+    Step {
+        name: "install",
+        what: "cargo install, and the binary alone in an empty folder",
+        limit: minutes(20),
+        check: Check::Call(install::check),
     },
     Step {
         name: "parity",

@@ -90,36 +90,22 @@ fn check(model: &Arc<Model>, precision: Precision, kv: Kv, tokens: &[Token], chu
 }
 
 /// Prompts beyond the selection budget (32 + 3 and 64 + 3), so that pools compete (traps 20, 26, 41, 43).
+fn check_fixture(name: &str) {
+    let Some(fixture) = fixture(name) else { return };
+    for (precision, kv) in SETTINGS {
+        check(&fixture.model, precision, kv, &fixture.tokens("p203"), &[1, 7, 64, 200]);
+    }
+    check(&fixture.model, Precision::Fast, Kv::F16, &fixture.tokens("p515"), &[200]);
+}
+
 #[test]
 fn tiny_a_bits() {
-    let Some(fixture) = fixture("tiny-a.maya") else { return };
-    let tokens = fixture.tokens("p64");
-    for (precision, kv) in SETTINGS {
-        check(&fixture.model, precision, kv, &tokens, &[1, 7]);
-    }
-    let long = fixture.tokens("p203");
-    check(&fixture.model, Precision::Fast, Kv::F16, &long, &[64, 200]);
+    check_fixture("tiny-a.maya");
 }
 
 #[test]
 fn tiny_b_bits() {
-    let Some(fixture) = fixture("tiny-b.maya") else { return };
-    let tokens = fixture.tokens("p203")[..90].to_vec();
-    check(&fixture.model, Precision::Exact, Kv::F32, &tokens, &[7]);
-    check(&fixture.model, Precision::Fast, Kv::F16, &tokens, &[1, 64]);
-    check(&fixture.model, Precision::Fast, Kv::F32, &tokens, &[29]);
-}
-
-/// The same in full, where an optimised build makes it cheap.
-#[cfg(not(debug_assertions))]
-#[test]
-fn long_prompts_bits() {
-    for name in ["tiny-a.maya", "tiny-b.maya"] {
-        let Some(fixture) = fixture(name) else { return };
-        for (precision, kv) in SETTINGS {
-            check(&fixture.model, precision, kv, &fixture.tokens("p515"), &[1, 7, 64, 200]);
-        }
-    }
+    check_fixture("tiny-b.maya");
 }
 
 /// Every instruction set that this processor has, against the scalar definition.

@@ -72,14 +72,11 @@ impl Judged {
 
     /// What a row of the table says about it.
     pub fn note(&self) -> String {
-        match (self.excused.first(), self.excused.last()) {
-            (Some(first), Some(last)) => format!(
-                "at {}; {} rows from {first} to {last} excused by a close selection",
-                self.at,
-                self.excused.len()
-            ),
-            _ => format!("at {}", self.at),
+        if self.excused.is_empty() {
+            return format!("at {}", self.at);
         }
+        let rows: Vec<String> = self.excused.iter().map(ToString::to_string).collect();
+        format!("at {}; excused by a close selection: rows {}", self.at, rows.join(" "))
     }
 }
 
@@ -94,6 +91,7 @@ mod tests {
         let errors = [(0, 0.5), (1, 2.0), (2, 3.0), (3, 0.7)];
         let judged = Judged::new(&errors, 1.0, &gaps);
         assert_eq!(judged, Judged { worst: 2.0, at: 1, excused: vec![2] });
+        assert_eq!(judged.note(), "at 1; excused by a close selection: rows 2");
         assert!(Judged::new(&[(0, f64::NAN), (1, 0.1)], 1.0, &gaps).worst.is_nan());
     }
 

@@ -22,6 +22,7 @@ use crate::interrupt;
 use crate::output::Out;
 use golden::Fixtures;
 use table::{Outcome, Table};
+use tolerance::limit;
 
 /// `maya parity`
 #[derive(Debug, Args)]
@@ -54,6 +55,16 @@ enum Level {
     Greedy,
 }
 
+/// A selection closer than f32 rounding excuses a prompt; two such prompts in a run are a pattern.
+fn judge_excuses(table: &mut Table) -> Result<()> {
+    if table.excused().is_empty() {
+        return Ok(());
+    }
+    let (count, names) = (table.excused().len() as f64, table.excused().join(", "));
+    table.at_most("all", "all", "excused prompts", count, limit("model.excused-prompts")?, names);
+    Ok(())
+}
+
 /// Compares, and fails if any comparison missed.
 pub fn run(args: &ParityArgs) -> Result<()> {
     let fixtures = Fixtures::open(&args.fixtures)?;
@@ -79,8 +90,12 @@ pub fn run(args: &ParityArgs) -> Result<()> {
             table.print(printed, &mut out)?;
         }
     }
+    let printed = table.len();
+    judge_excuses(&mut table)?;
     if args.json {
         out.line(table.json())?;
+    } else {
+        table.print(printed, &mut out)?;
     }
     let missed = table.count(Outcome::Missed);
     if missed > 0 {
@@ -90,4 +105,20 @@ pub fn run(args: &ParityArgs) -> Result<()> {
         bail!("nothing could be compared: {} holds no golden data", args.fixtures.display());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_excused_prompt_fails() {
+        let missed = |prompts: &[usize]| {
+            let mut table = Table::default();
+            prompts.iter().for_each(|p| table.excuse("a", *p));
+            judge_excuses(&mut table).unwrap();
+            table.count(Outcome::Missed)
+        };
+        assert_eq!((missed(&[]), missed(&[7, 7]), missed(&[7, 64])), (0, 0, 1));
+    }
 }

@@ -15,11 +15,10 @@ const LEVEL: &str = "model";
 
 /// Compares every model.
 pub fn run(fixtures: &Fixtures, table: &mut Table) -> Result<()> {
-    let mut excused = Excused::default();
     for subject in &SUBJECTS {
         if let Some(loaded) = subject.load(LEVEL, fixtures, table)? {
-            exact(&loaded, table, &mut excused)?;
-            fast(&loaded, table, &mut excused)?;
+            exact(&loaded, table)?;
+            fast(&loaded, table)?;
             // The yardstick was measured on both F32 files; the latents' share of the error shows only on the one whose
             // selections are not close.
             if subject.name == "tiny-a.f32" {
@@ -27,28 +26,7 @@ pub fn run(fixtures: &Fixtures, table: &mut Table) -> Result<()> {
             }
         }
     }
-    same_results(fixtures, table)?;
-    excused.judge(table)
-}
-
-/// Prompts with excused rows, over the whole run.
-#[derive(Debug, Default)]
-pub struct Excused(Vec<String>);
-
-impl Excused {
-    /// Notes a prompt, once.
-    pub fn add(&mut self, subject: &str, prompt: usize) {
-        let name = format!("{subject} p{prompt}");
-        if !self.0.contains(&name) {
-            self.0.push(name);
-        }
-    }
-
-    fn judge(&self, table: &mut Table) -> Result<()> {
-        let (count, names) = (self.0.len() as f64, self.0.join(", "));
-        table.at_most(LEVEL, "all", "excused prompts", count, limit("model.excused-prompts")?, names);
-        Ok(())
-    }
+    same_results(fixtures, table)
 }
 
 /// What an executor gives for a prompt.
@@ -87,7 +65,7 @@ fn errors(found: &[f32], expected: &[f32], width: usize) -> Vec<(usize, f64)> {
     rows.map(|((position, found), expected)| (position, largest_error(found, expected))).collect()
 }
 
-fn exact(loaded: &Loaded, table: &mut Table, excused: &mut Excused) -> Result<()> {
+fn exact(loaded: &Loaded, table: &mut Table) -> Result<()> {
     let (name, golden) = (loaded.subject.name, &loaded.golden);
     let limit = limit(&format!("model.exact.{}", loaded.subject.family()))?;
     let mut executor = loaded.executor(Precision::Exact, Kv::F32)?;
@@ -98,7 +76,7 @@ fn exact(loaded: &Loaded, table: &mut Table, excused: &mut Excused) -> Result<()
         let mut judge = |what: &str, errors: &[(usize, f64)]| {
             let judged = Judged::new(errors, limit, &gaps);
             if !judged.excused.is_empty() {
-                excused.add(name, prompt);
+                table.excuse(name, prompt);
             }
             table.at_most(LEVEL, name, format!("p{prompt} {what}"), judged.worst, limit, judged.note());
         };
@@ -158,7 +136,7 @@ impl Draft {
     }
 }
 
-fn fast(loaded: &Loaded, table: &mut Table, excused: &mut Excused) -> Result<()> {
+fn fast(loaded: &Loaded, table: &mut Table) -> Result<()> {
     let (subject, golden) = (loaded.subject, &loaded.golden);
     let mut executor = loaded.executor(Precision::Fast, Kv::F32)?;
     let mut agreements = Vec::new();
@@ -173,7 +151,7 @@ fn fast(loaded: &Loaded, table: &mut Table, excused: &mut Excused) -> Result<()>
             let gaps = Gaps::read(golden, prompt)?;
             let judged = Judged::new(&errors(&pass.logits, &expected, pass.vocab), limit, &gaps);
             if !judged.excused.is_empty() {
-                excused.add(subject.name, prompt);
+                table.excuse(subject.name, prompt);
             }
             let what = format!("p{prompt} logits, fast");
             table.at_most(LEVEL, subject.name, what, judged.worst, limit, judged.note());
@@ -319,16 +297,5 @@ mod tests {
         // Of 7 rows 6.3 are to agree, of 64 44.8, and of all 71 the share 0.72: 51.1.
         assert_eq!((missed([6, 46]), missed([7, 44])), (0.into(), 1.into()));
         assert_eq!((missed([5, 47]), missed([6, 44]), missed([7, 43])), (1.into(), 1.into(), 2.into()));
-    }
-
-    #[test]
-    fn a_second_excused_prompt_fails() {
-        let outcome = |prompts: &[usize]| {
-            let (mut excused, mut table) = (Excused::default(), Table::default());
-            prompts.iter().for_each(|p| excused.add("a", *p));
-            excused.judge(&mut table).unwrap();
-            table.json()["missed"].clone()
-        };
-        assert_eq!((outcome(&[]), outcome(&[7, 7]), outcome(&[7, 64])), (0.into(), 0.into(), 1.into()));
     }
 }

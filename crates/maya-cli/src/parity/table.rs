@@ -50,6 +50,7 @@ pub struct Row {
 #[derive(Debug, Default)]
 pub struct Table {
     rows: Vec<Row>,
+    excused: Vec<String>,
 }
 
 impl Table {
@@ -77,6 +78,19 @@ impl Table {
         note: impl Into<String>,
     ) {
         self.push(level, subject, what, Some(worst), Some(limit), worst >= limit, note);
+    }
+
+    /// Notes, once, a prompt of which a row beyond its limit was excused.
+    pub fn excuse(&mut self, subject: &str, prompt: usize) {
+        let name = format!("{subject} p{prompt}");
+        if !self.excused.contains(&name) {
+            self.excused.push(name);
+        }
+    }
+
+    /// The prompts with an excuse.
+    pub fn excused(&self) -> &[String] {
+        &self.excused
     }
 
     /// Something that holds or not.
@@ -143,6 +157,7 @@ impl Table {
             "passed": self.count(Outcome::Passed),
             "missed": self.count(Outcome::Missed),
             "skipped": self.count(Outcome::Skipped),
+            "excused": self.excused,
         })
     }
 
