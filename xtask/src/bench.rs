@@ -1,5 +1,8 @@
 //! `cargo xtask bench`: builds the release binary, runs `maya bench`, and keeps every sample in one dated file.
 
+mod matvec;
+mod synth;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -31,6 +34,10 @@ pub struct Arguments {
 enum Suite {
     /// Prefill and decode of the demo model and of a synthetic model of 1.45 GB on the CPU
     Cpu,
+    /// Matrix times one vector, per format and instruction set, beside one core's read bandwidth
+    Matvec,
+    /// How fast `maya synth` writes to memory
+    Synth,
 }
 
 /// A model and the lengths it is measured at.
@@ -70,21 +77,31 @@ const CPU: &[Workload] = &[
 
 /// Runs the suite and prints the name of its result.
 pub fn run_suite(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
-    let (suite, workloads) = match arguments.suite {
-        Suite::Cpu => ("cpu", CPU),
+    let suite = match arguments.suite {
+        Suite::Cpu => "cpu",
+        Suite::Matvec => "matvec",
+        Suite::Synth => "synth",
     };
     let origin = results::Origin::new(workspace, suite, &arguments.result)?;
+    let body = match arguments.suite {
+        Suite::Cpu => cpu(workspace, arguments)?,
+        Suite::Matvec => matvec::measure(workspace)?,
+        Suite::Synth => synth::measure(workspace, &workspace.release_maya()?, arguments.repeat)?,
+    };
+    println!("{}", origin.write(body)?.display());
+    Ok(())
+}
+
+fn cpu(workspace: &Workspace, arguments: &Arguments) -> Result<Value> {
     let ours = workspace.release_maya()?;
     let mut runs = Vec::new();
-    for workload in workloads {
+    for workload in CPU {
         let model = model(workspace, &ours, workload)?;
         for (side, binary) in order(&ours, arguments.against.as_deref()) {
             runs.push(measure(workspace, workload, model.as_deref(), side, binary, arguments)?);
         }
     }
-    let path = origin.write(json!({ "runs": runs }))?;
-    println!("{}", path.display());
-    Ok(())
+    Ok(json!({ "runs": runs }))
 }
 
 /// A alone, or A B B A: drift over minutes then falls on both sides alike.
