@@ -79,7 +79,7 @@ impl CpuExecutor {
     /// Starts the threads. Memory is taken as sequences and batches need it.
     ///
     /// # Errors
-    /// The processor lacks the instruction set, or the threads do not start.
+    /// The processor lacks the instruction set, or the threads do not start or round otherwise than docs/ARITHMETIC.md says.
     pub fn new(model: Arc<Model>, options: CpuOptions) -> Result<Self, ExecError> {
         let cpu = match options.isa {
             Some(isa) => Cpu::with(isa).ok_or(ExecError::NoIsa(isa))?,
@@ -91,6 +91,9 @@ impl CpuExecutor {
             .thread_name(|i| format!("maya-cpu-{i}"))
             .build()
             .map_err(|error| ExecError::Threads { threads, reason: error.to_string() })?;
+        if pool.broadcast(|_| quant_kernels::is_default_float_mode()).contains(&false) {
+            return Err(ExecError::FloatMode);
+        }
         let rows = batch_rows(model.config());
         Ok(Self {
             lanes: Lanes { cpu, precision: options.precision, threads },

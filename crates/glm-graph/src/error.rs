@@ -189,6 +189,12 @@ pub enum ExecError {
     /// An instruction set that this processor lacks.
     #[error("this processor does not have the instruction set {0}")]
     NoIsa(quant_kernels::Isa),
+    /// The threads inherited a floating-point mode that would change bits.
+    #[error(
+        "a worker thread's floating-point mode is not the default one (round to nearest, keep small numbers): another library \
+         of this process changed it"
+    )]
+    FloatMode,
     /// Drafts from a file without a NextN block.
     #[error("the file has no NextN block")]
     NoNextN,

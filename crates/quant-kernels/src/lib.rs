@@ -7,6 +7,7 @@ mod activation;
 mod block;
 mod dense;
 mod dequantize;
+mod float_mode;
 mod grid;
 mod isa;
 mod matmul;
@@ -22,6 +23,7 @@ mod x86;
 
 pub use dense::{canon, kda_chunk};
 pub use dequantize::dequantize;
+pub use float_mode::is_default_float_mode;
 pub use isa::{Cpu, Isa};
 pub use matrix::{Matrix, ShapeError};
 pub use quant::{Family, Precision, Quant};

@@ -90,3 +90,32 @@ fn fast_avx512(w: Matrix<'_>, x: &Quantized, n: usize, out: &mut [f32]) {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::arch::asm;
+
+    /// Every way in which the control word can change a result is noticed; bits 0x1f80 mask exceptions, as at the start.
+    #[test]
+    fn a_changed_float_mode_is_seen() {
+        let changes = [
+            ("flush to zero", 0x8000),
+            ("denormals are zero", 0x40),
+            ("down", 0x2000),
+            ("up", 0x4000),
+            ("to zero", 0x6000),
+        ];
+        for (name, bits) in changes {
+            let seen = std::thread::spawn(move || {
+                let (changed, default) = (0x1f80_u32 | bits, 0x1f80_u32);
+                // SAFETY: the words are readable, and this thread computes nothing else before the default is back.
+                unsafe { asm!("ldmxcsr [{}]", in(reg) &raw const changed) };
+                let is_default = crate::is_default_float_mode();
+                // SAFETY: as above.
+                unsafe { asm!("ldmxcsr [{}]", in(reg) &raw const default) };
+                !is_default
+            });
+            assert!(seen.join().unwrap(), "{name}");
+        }
+    }
+}
