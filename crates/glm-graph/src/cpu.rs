@@ -292,7 +292,7 @@ impl Executor for CpuExecutor {
     }
 
     fn save(&self, seq: SeqId) -> Result<Checkpoint, ExecError> {
-        let sequence = self.usable(seq)?.clone();
+        let sequence = self.usable(seq)?.try_clone()?;
         Ok(Checkpoint { fingerprint: self.model.fingerprint(), kv: self.kv, sequence })
     }
 
@@ -302,7 +302,7 @@ impl Executor for CpuExecutor {
         }
         self.check_room(checkpoint.len(), 0)?;
         let sequence = self.sequences.get_mut(&seq).ok_or(ExecError::UnknownSequence(seq))?;
-        *sequence = checkpoint.sequence.clone();
+        *sequence = checkpoint.sequence.try_clone()?;
         self.counters.restored += 1;
         Ok(())
     }

@@ -30,7 +30,7 @@ impl Kv {
 const GROWTH_ROWS: usize = 1024;
 
 /// State of a KDA layer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct KdaState {
     /// `[3 * inner][taps - 1]`: the last raw projections of each channel of q, k and v, oldest first.
     pub(crate) conv: Vec<f32>,
@@ -39,7 +39,7 @@ pub(crate) struct KdaState {
 }
 
 /// The cached latents, `[len][latent]`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum Latents {
     F32(Vec<f32>),
     F16(Vec<u16>),
@@ -67,7 +67,7 @@ impl Latents {
 }
 
 /// State of a DSA layer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct DsaState {
     /// Rows cached.
     pub(crate) len: usize,
@@ -103,14 +103,34 @@ fn grow<T>(values: &mut Vec<T>, wanted: usize, row: usize) -> Result<(), ExecErr
     })
 }
 
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum LayerState {
     Kda(KdaState),
     Dsa(DsaState),
 }
 
+impl LayerState {
+    fn try_clone(&self) -> Result<Self, ExecError> {
+        Ok(match self {
+            Self::Kda(state) => {
+                Self::Kda(KdaState { conv: copy(&state.conv)?, matrix: copy(&state.matrix)? })
+            }
+            Self::Dsa(state) => Self::Dsa(DsaState {
+                len: state.len,
+                latents: match &state.latents {
+                    Latents::F32(values) => Latents::F32(copy(values)?),
+                    Latents::F16(values) => Latents::F16(copy(values)?),
+                },
+                pooled: copy(&state.pooled)?,
+                open_keys: copy(&state.open_keys)?,
+                open_gates: copy(&state.open_gates)?,
+            }),
+        })
+    }
+}
+
 /// All that a sequence remembers.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Sequence {
     /// Every token fed, for penalties and for counting.
     pub(crate) tokens: Vec<Token>,
@@ -127,6 +147,15 @@ impl Sequence {
         let layers =
             config.mixers.iter().map(|kind| layer(config, kv, *kind)).collect::<Result<Vec<_>, _>>()?;
         Ok(Self { tokens: Vec::new(), sampled: None, layers, broken: false })
+    }
+
+    /// A copy.
+    ///
+    /// # Errors
+    /// Memory for it was refused.
+    pub(crate) fn try_clone(&self) -> Result<Self, ExecError> {
+        let layers = self.layers.iter().map(LayerState::try_clone).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { tokens: copy(&self.tokens)?, sampled: self.sampled, layers, broken: self.broken })
     }
 
     /// The KDA state of block `block`.
@@ -183,6 +212,16 @@ fn layer(config: &Config, kv: Kv, kind: MixerKind) -> Result<LayerState, ExecErr
     })
 }
 
+fn copy<T: Copy>(values: &[T]) -> Result<Vec<T>, ExecError> {
+    let mut copied = Vec::new();
+    copied.try_reserve_exact(values.len()).map_err(|_| ExecError::Memory {
+        what: "a copy of a sequence's state",
+        bytes: size_of_val(values) as u64,
+    })?;
+    copied.extend_from_slice(values);
+    Ok(copied)
+}
+
 fn zeros(len: usize) -> Result<Vec<f32>, ExecError> {
     let mut values = Vec::new();
     values.try_reserve_exact(len).map_err(|_| ExecError::Memory {
@@ -194,7 +233,7 @@ fn zeros(len: usize) -> Result<Vec<f32>, ExecError> {
 }
 
 /// A copy of a sequence's state: owned, self-contained, restorable into any sequence over the same model.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Debug, PartialEq)]
 pub struct Checkpoint {
     /// [`Model::fingerprint`](crate::Model::fingerprint) of the weights it belongs to.
     pub(crate) fingerprint: u64,

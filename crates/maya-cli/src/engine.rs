@@ -41,6 +41,14 @@ impl Engine {
     /// # Errors
     /// A sentence: no CUDA in this build, a file that cannot be used, a context beyond the model's, too little memory.
     pub fn load(args: &EngineArgs) -> Result<Self> {
+        Self::load_for(args, 1)
+    }
+
+    /// As [`load`](Self::load), with room for the state and caches of `sequences` full sequences or copies of them.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load_for(args: &EngineArgs, sequences: u64) -> Result<Self> {
         if let Device::Cuda(device) = &args.device {
             bail!(
                 "--device {device}: this build has no CUDA executor yet; use --device cpu (or leave it at auto)"
@@ -53,7 +61,9 @@ impl Engine {
         let _spinner = Progress::spinner("loading the model");
         let model = Model::load(source.model).with_context(|| format!("{name} cannot be used"))?;
         let options = options(args, &model, &name)?;
-        let plan = CpuExecutor::plan(&model, &options);
+        let mut plan = CpuExecutor::plan(&model, &options);
+        plan.state = plan.state.saturating_mul(sequences);
+        plan.caches = plan.caches.saturating_mul(sequences);
         fits(&plan, &Memory::read(), &name)?;
         let model = Arc::new(model);
         let exec = CpuExecutor::new(Arc::clone(&model), options.clone())?;

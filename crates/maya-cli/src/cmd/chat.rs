@@ -30,7 +30,8 @@ Ctrl-C stops an answer.";
 
 /// Talks until the input ends.
 pub fn run(args: &ChatArgs) -> Result<()> {
-    let engine = Engine::load(&args.engine)?;
+    // The conversation, and the checkpoint before its last answer.
+    let engine = Engine::load_for(&args.engine, 2)?;
     let file = engine.model.gguf();
     let tokenizer = text::tokenizer(file, &engine.name, "chat")?;
     let template = text::template(file, &engine.name, &tokenizer, "chat")?;
