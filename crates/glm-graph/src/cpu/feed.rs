@@ -12,9 +12,6 @@ use crate::error::ExecError;
 use crate::executor::{SeqId, Step, StepRow, Token, Want};
 use crate::model::Model;
 
-/// Rows up to which the work between two forks is short: the pool is kept awake for them.
-const FEW_ROWS: usize = 8;
-
 impl CpuExecutor {
     pub(crate) fn draft(
         &mut self,
@@ -136,11 +133,7 @@ impl CpuExecutor {
                 head::run(lanes, model, logits, &mut batch, scratch);
             }
         };
-        if tokens.len() <= FEW_ROWS {
-            awake::install(&self.pool, work)
-        } else {
-            self.pool.install(work)
-        }
+        awake::install(&self.pool, work);
         let config = model.config();
         let moe_layers = (config.dense_layers..config.trunk).len() as u64;
         self.counters.experts += moe_layers * (tokens.len() * config.experts_used) as u64;
