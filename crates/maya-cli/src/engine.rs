@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use glm_chat::Tokenizer;
-use glm_graph::{CpuExecutor, CpuOptions, Executor, MemoryPlan, Model, SamplerParams};
+use glm_graph::{CpuExecutor, CpuOptions, ExecError, Executor, MemoryPlan, Model, SamplerParams};
 
 use crate::args::{Device, EngineArgs, Kv, Precision, SamplingArgs};
 use crate::machine::Memory;
@@ -202,7 +202,15 @@ pub fn recommended(model: &gguf::Model, tokenizer: Option<&Tokenizer>) -> Result
     if let Some(top_k) = model.u32("general.sampling.top_k")? {
         params.top_k = top_k as usize;
     }
-    params.check(usize::MAX).context("the file's recommendation in general.sampling.* cannot be followed")?;
+    params.check(usize::MAX).map_err(|e| {
+        let key = match &e {
+            ExecError::Sampler { name: "temperature", .. } => "general.sampling.temp",
+            ExecError::Sampler { name: "top_p", .. } => "general.sampling.top_p",
+            _ => "general.sampling.*",
+        };
+        let file = model.shards().first().map(|s| s.path.display().to_string()).unwrap_or_default();
+        anyhow!("{file}: key {key} cannot be followed: {e}")
+    })?;
     if let Some(tokenizer) = tokenizer {
         params.banned = tokenizer.unused_tokens().into();
     }

@@ -90,14 +90,14 @@ fn block_counts_at_the_limit() {
 fn impossible_sampling_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let cases: [(&str, Value, &str); 4] = [
-        ("general.sampling.temp", (-1.0f32).into(), "temperature is -1"),
-        ("general.sampling.temp", f32::NAN.into(), "general.sampling.temp is NaN"),
-        ("general.sampling.top_p", 2.0f32.into(), "top_p is 2"),
-        ("general.sampling.top_k", "many".into(), "general.sampling.top_k"),
+        ("general.sampling.temp", (-1.0f32).into(), "key general.sampling.temp cannot be followed"),
+        ("general.sampling.temp", f32::NAN.into(), "key general.sampling.temp is NaN"),
+        ("general.sampling.top_p", 2.0f32.into(), "top_p is 2: it must be above 0 and at most 1"),
+        ("general.sampling.top_k", "many".into(), "key general.sampling.top_k is"),
     ];
     for (key, value, says) in cases {
         let path = changed(folder.path(), &[(key, value)], &same);
-        refused(&path, &["general.sampling.", says]);
+        refused(&path, &["changed.gguf: key general.sampling.", says]);
         let ran = run(&["serve", "--port", "0", "--model", &text(&path)]);
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{}", ran.stderr);
         assert!(ran.stderr.contains(says), "{}", ran.stderr);
