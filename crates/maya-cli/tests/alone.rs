@@ -42,6 +42,7 @@ fn version_names_commit_and_features() {
 #[test]
 fn every_help_has_an_example() {
     let top = run(&["--help"]).ok();
+    assert!(top.contains("Exit codes: 0 done") && top.contains("130"), "{top}");
     for command in
         "serve chat generate logits perplexity tokenize render inspect synth doctor bench completions"
             .split(' ')
@@ -49,6 +50,8 @@ fn every_help_has_an_example() {
         assert!(top.contains(&format!("\n  {command} ")), "{command} is not listed:\n{top}");
         let help = run(&[command, "--help"]).ok();
         assert!(help.contains("Example") && help.contains(&format!("maya {command}")), "{help}");
+        // What is not here yet is not offered.
+        assert!(!["--vram", "--ram ", "--usage"].iter().any(|flag| help.contains(flag)), "{help}");
     }
     for hidden in ["parity", "eval", "demo-path"] {
         assert!(!top.contains(&format!("\n  {hidden} ")), "{hidden} is listed");
