@@ -13,7 +13,9 @@ pub use engine::{Device, EngineArgs, Kv, Precision, SamplingArgs};
 
 const ABOUT: &str = "maya runs GLM-5.3-Flash from GGUF files: chat in the terminal, or serve it over HTTP.";
 const AFTER: &str = "Without --model, commands use the small demo model inside this binary.\n\n\
-    Examples:\n  maya chat\n  maya serve --model /models/GLM-5.3-Flash-00001-of-00003.gguf";
+    Examples:\n  maya chat\n  maya serve --model /models/GLM-5.3-Flash-00001-of-00003.gguf\n\n\
+    Exit codes: 0 done; 1 a failure, with one sentence on standard error; 2 a command line that cannot be understood; 130 \
+    ended at once by another Ctrl-C after the first had asked to finish.";
 /// `--version`: the version, the commit, and what is compiled in.
 const VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("MAYA_COMMIT"), ", features: cpu)");

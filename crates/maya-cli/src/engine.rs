@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use glm_chat::Tokenizer;
-use glm_graph::{CpuExecutor, CpuOptions, Executor, MemoryPlan, Model, SamplerParams};
+use glm_graph::{CpuExecutor, CpuOptions, ExecError, Executor, MemoryPlan, Model, SamplerParams};
 
 use crate::args::{Device, EngineArgs, Kv, Precision, SamplingArgs};
 use crate::machine::Memory;
 use crate::output::{bytes, count, note};
-use crate::progress::Progress;
+use crate::progress::Waiting;
 use crate::source::Source;
 
 /// Context where the user asks for none: room for a long conversation, with caches that any machine can hold (the full
@@ -39,7 +39,7 @@ impl Engine {
     /// Opens the file, checks that it fits, starts the executor.
     ///
     /// # Errors
-    /// A sentence: no CUDA in this build, a file that cannot be used, a context beyond the model's, too little memory.
+    /// A sentence: no CUDA in this build or another flag of a later one, a file that cannot be used, a context beyond the model's, too little memory.
     pub fn load(args: &EngineArgs) -> Result<Self> {
         Self::load_for(args, 1)
     }
@@ -54,11 +54,14 @@ impl Engine {
                 "--device {device}: this build has no CUDA executor yet; use --device cpu (or leave it at auto)"
             );
         }
+        if let Some((flag, instead)) = args.later.given() {
+            bail!("{flag} is not in this build yet: {instead}; leave it out");
+        }
         let started = Instant::now();
         let source = Source::open(args.model.model.as_deref())?;
         let file_bytes = source.len();
         let name = source.name;
-        let _spinner = Progress::spinner("loading the model");
+        let _waiting = Waiting::new("loading the model");
         let model = Model::load(source.model).with_context(|| format!("{name} cannot be used"))?;
         let options = options(args, &model, &name)?;
         let mut plan = CpuExecutor::plan(&model, &options);
@@ -168,7 +171,7 @@ fn fits(plan: &MemoryPlan, memory: &Memory, name: &str) -> Result<()> {
 /// vocabulary are never drawn.
 ///
 /// # Errors
-/// As [`recommended`].
+/// As [`recommended`], or flags that no sampler can follow.
 pub fn sampling(
     args: &SamplingArgs,
     model: &gguf::Model,
@@ -189,6 +192,8 @@ pub fn sampling(
     params.presence_penalty = args.presence_penalty;
     params.frequency_penalty = args.frequency_penalty;
     params.seed = args.seed.unwrap_or_else(fresh_seed);
+    // Now, not at the first token: a chat would say it again after every line.
+    params.check(usize::MAX)?;
     Ok(params)
 }
 
@@ -207,7 +212,15 @@ pub fn recommended(model: &gguf::Model, tokenizer: Option<&Tokenizer>) -> Result
     if let Some(top_k) = model.u32("general.sampling.top_k")? {
         params.top_k = top_k as usize;
     }
-    params.check(usize::MAX).context("the file's recommendation in general.sampling.* cannot be followed")?;
+    params.check(usize::MAX).map_err(|e| {
+        let key = match &e {
+            ExecError::Sampler { name: "temperature", .. } => "general.sampling.temp",
+            ExecError::Sampler { name: "top_p", .. } => "general.sampling.top_p",
+            _ => "general.sampling.*",
+        };
+        let file = model.shards().first().map(|s| s.path.display().to_string()).unwrap_or_default();
+        anyhow!("{file}: key {key} cannot be followed: {e}")
+    })?;
     if let Some(tokenizer) = tokenizer {
         params.banned = tokenizer.unused_tokens().into();
     }

@@ -6,7 +6,7 @@ mod args;
 mod cmd;
 mod demo;
 mod engine;
-mod family;
+mod group;
 mod interrupt;
 mod logs;
 mod machine;

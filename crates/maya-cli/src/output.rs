@@ -22,12 +22,17 @@ impl fmt::Display for StdoutClosed {
 impl std::error::Error for StdoutClosed {}
 
 /// Standard output, buffered; a closed pipe becomes [`StdoutClosed`].
-pub struct Out(BufWriter<io::Stdout>);
+pub struct Out(BufWriter<Box<dyn Write>>);
 
 impl Out {
     /// A writer of its own; one at a time is used.
     pub fn new() -> Self {
-        Self(BufWriter::with_capacity(64 << 10, io::stdout()))
+        Self::to(Box::new(io::stdout()))
+    }
+
+    /// The same before another writer: tests read what was shown.
+    pub fn to(writer: Box<dyn Write>) -> Self {
+        Self(BufWriter::with_capacity(64 << 10, writer))
     }
 
     /// Writes text as it is.

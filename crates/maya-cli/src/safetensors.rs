@@ -1,6 +1,6 @@
 //! F32 matrices in safetensors files, written and read a row at a time: a whole one may be larger than memory.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufReader, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -79,6 +79,11 @@ impl LogitsReader {
     /// Opens the file and checks its header against its size.
     pub fn open(path: &Path) -> Result<Self> {
         let name = path.display();
+        // Before it is opened: opening a pipe waits for its writer. A header is judged by the length that a pipe has not.
+        let meta = fs::metadata(path).with_context(|| format!("{name} cannot be opened"))?;
+        if !meta.is_file() {
+            bail!("{name} is not a safetensors file: a folder, pipe or device is there");
+        }
         let mut file = File::open(path).with_context(|| format!("{name} cannot be opened"))?;
         let len = file.metadata().with_context(|| format!("{name} cannot be read"))?.len();
         let mut size = [0u8; 8];
@@ -146,8 +151,6 @@ fn entry(header: &Value, name: &str, dtype: &str, dims: usize, data_len: u64) ->
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]

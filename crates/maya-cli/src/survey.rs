@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use gguf::{Array, GgmlType, Model, TensorInfo, Value};
 
-use crate::family::{Family, Layers};
+use crate::group::{Group, Layers};
 
 /// The standard spelling of the architecture.
 pub const ARCHITECTURE: &str = "glm5-next";
@@ -43,8 +43,8 @@ pub struct Survey {
     pub sizes: BTreeMap<&'static str, u64>,
     /// Which layer is what; `None` without a block count.
     pub layers: Option<Layers>,
-    /// By family, every family that has a tensor.
-    pub families: BTreeMap<Family, Sum>,
+    /// By group, every group that has a tensor.
+    pub groups: BTreeMap<Group, Sum>,
     /// All tensors.
     pub total: Sum,
     /// What a token reads of the trunk's weights, in bytes.
@@ -128,7 +128,7 @@ impl Survey {
             is_family,
             layers: layers(model, &sizes),
             sizes,
-            families: BTreeMap::new(),
+            groups: BTreeMap::new(),
             total: Sum::default(),
             token: TokenBytes::default(),
             missing: Vec::new(),
@@ -146,9 +146,9 @@ impl Survey {
         self.sizes.get(name).copied()
     }
 
-    /// Tensors of a family.
-    pub fn family(&self, family: Family) -> Sum {
-        self.families.get(&family).cloned().unwrap_or_default()
+    /// Tensors of a group.
+    pub fn group(&self, group: Group) -> Sum {
+        self.groups.get(&group).cloned().unwrap_or_default()
     }
 
     /// Routed experts of the trunk: how many (experts x layers).
@@ -159,8 +159,8 @@ impl Survey {
 
     fn sum(&mut self, model: &Model) {
         for tensor in model.tensors() {
-            let family = self.layers.as_ref().map_or(Family::Other, |l| l.family(&tensor.name));
-            self.families.entry(family).or_default().add(tensor);
+            let group = self.layers.as_ref().map_or(Group::Other, |l| l.group(&tensor.name));
+            self.groups.entry(group).or_default().add(tensor);
             self.total.add(tensor);
         }
     }
@@ -174,7 +174,12 @@ impl Survey {
             return;
         }
         let Some(layers) = &self.layers else {
-            self.remarks.push("block_count is missing, so tensors cannot be assigned to layers".to_owned());
+            self.remarks.push(match self.size("block_count") {
+                None => "block_count is missing, so tensors cannot be assigned to layers".to_owned(),
+                Some(n) => format!(
+                    "block_count is {n}, above the {BLOCKS_LIMIT} that are believed, so tensors cannot be assigned to layers"
+                ),
+            });
             return;
         };
         let required = layers.required();
@@ -193,26 +198,26 @@ impl Survey {
     }
 
     fn token_bytes(&self) -> TokenBytes {
-        let of = |family| self.family(family);
+        let of = |group| self.group(group);
         let always = [
-            Family::Head,
-            Family::Attention,
-            Family::Kda,
-            Family::Dense,
-            Family::Shared,
-            Family::Router,
-            Family::Mhc,
-            Family::Norms,
+            Group::Head,
+            Group::Attention,
+            Group::Kda,
+            Group::Dense,
+            Group::Shared,
+            Group::Router,
+            Group::Mhc,
+            Group::Norms,
         ]
         .map(of);
         let (used, n) = (self.size("expert_used_count").unwrap_or(0), self.size("expert_count").unwrap_or(0));
         let share = |whole: u64| {
             if n == 0 { 0 } else { (u128::from(whole) * u128::from(used.min(n)) / u128::from(n)) as u64 }
         };
-        let experts = of(Family::Experts);
+        let experts = of(Group::Experts);
         // Without a matrix of its own the head is the embedding.
-        let tied = if of(Family::Head).parameters <= self.size("embedding_length").unwrap_or(0) {
-            of(Family::Embedding)
+        let tied = if of(Group::Head).parameters <= self.size("embedding_length").unwrap_or(0) {
+            of(Group::Embedding)
         } else {
             Sum::default()
         };
@@ -232,8 +237,9 @@ impl Survey {
     }
 }
 
-/// Largest block count that is believed: a header must not make this program name a billion tensors.
-const BLOCKS_LIMIT: u64 = 4096;
+/// Largest block count that is believed, the engine's own limit (the published model has 46): a header must not make this
+/// program name a billion tensors.
+const BLOCKS_LIMIT: u64 = 1024;
 
 fn layers(model: &Model, sizes: &BTreeMap<&'static str, u64>) -> Option<Layers> {
     let blocks = sizes.get("block_count").copied().filter(|&n| n <= BLOCKS_LIMIT)?;
@@ -295,6 +301,6 @@ mod tests {
         assert_eq!(token.state, 34 * 64 * 128 * 128 * 4 * 2);
         // 16.11 B active, and the output matrix: 16.74 B (the embedding row is not counted).
         assert_eq!(gb(token.parameters), "16.74", "{token:?}");
-        assert_eq!(survey.family(Family::NextN).tensors, 29);
+        assert_eq!(survey.group(Group::NextN).tensors, 29);
     }
 }

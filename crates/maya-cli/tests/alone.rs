@@ -4,8 +4,8 @@
 mod support;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
-use std::process::Stdio;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
 
 use support::{Ran, maya, run, text};
 
@@ -15,7 +15,7 @@ fn an_empty_folder_is_enough() {
     let folder = tempfile::tempdir().unwrap();
     let binary = folder.path().join("maya");
     fs::copy(env!("CARGO_BIN_EXE_maya"), &binary).unwrap();
-    let mut command = std::process::Command::new(&binary);
+    let mut command = Command::new(&binary);
     command.args([
         "generate",
         "--prompt",
@@ -42,6 +42,7 @@ fn version_names_commit_and_features() {
 #[test]
 fn every_help_has_an_example() {
     let top = run(&["--help"]).ok();
+    assert!(top.contains("Exit codes: 0 done") && top.contains("130"), "{top}");
     for command in
         "serve chat generate logits perplexity tokenize render inspect synth doctor bench completions"
             .split(' ')
@@ -49,6 +50,8 @@ fn every_help_has_an_example() {
         assert!(top.contains(&format!("\n  {command} ")), "{command} is not listed:\n{top}");
         let help = run(&[command, "--help"]).ok();
         assert!(help.contains("Example") && help.contains(&format!("maya {command}")), "{help}");
+        // What is not here yet is not offered.
+        assert!(!["--vram", "--ram ", "--usage"].iter().any(|flag| help.contains(flag)), "{help}");
     }
     for hidden in ["parity", "eval", "demo-path"] {
         assert!(!top.contains(&format!("\n  {hidden} ")), "{hidden} is listed");
@@ -111,12 +114,48 @@ fn no_control_codes_without_a_terminal() {
         &["generate", "--prompt", "hello there", "--max-tokens", "20"][..],
         &["bench", "--prefill", "40", "--decode", "3", "--repeat", "1", "--log-level", "debug"][..],
         &["doctor"][..],
+        &["logits", "--ids", "1 2 3", "--out", "/dev/null"][..],
+        &["chat", "--max-tokens", "8", "--think", "high"][..],
     ] {
-        let output = maya(args).env("TERM", "xterm-256color").output().unwrap();
+        let mut command = maya(args);
+        command.env("TERM", "xterm-256color").stdin(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // Read by chat alone; the others may be gone before it is written.
+        let _ = child.stdin.take().unwrap().write_all(b"Hello\n");
+        let output = child.wait_with_output().unwrap();
         assert!(output.status.success(), "{output:?}");
         for stream in [&output.stderr, &output.stdout] {
             assert!(!stream.iter().any(|&b| b == b'\r' || b == 0x1b), "{}", String::from_utf8_lossy(stream));
         }
+    }
+}
+
+/// On a terminal there are bars and spinners, and neither where `NO_COLOR` or `TERM=dumb` asks for plain text.
+#[test]
+fn bars_on_a_terminal() {
+    // Runs a command on a terminal of its own, whose output it copies, and ends with its exit code.
+    const TERMINAL: &str =
+        "import os, pty, sys\nsys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
+    if !Command::new("python3").args(["-c", "import pty"]).status().is_ok_and(|s| s.success()) {
+        eprintln!("SKIPPED bars_on_a_terminal: python3 with its module pty is not here");
+        return;
+    }
+    let prompt = "the quick brown fox ".repeat(100);
+    let shown = |name: &str, value: &str| {
+        let mut command = Command::new("python3");
+        command.args(["-c", TERMINAL, env!("CARGO_BIN_EXE_maya")]);
+        command.args(["generate", "--max-tokens", "2", "--prompt", &prompt]);
+        command.env("TERM", "xterm").env_remove("NO_COLOR").env_remove("MAYA_MODEL").env(name, value);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let bars = shown("TERM", "xterm");
+    assert!(bars.contains("reading the prompt [") && bars.contains('\u{1b}'), "{bars:?}");
+    for (name, value) in [("NO_COLOR", "1"), ("TERM", "dumb")] {
+        let plain = shown(name, value);
+        assert!(plain.contains("demo model"), "{plain:?}");
+        assert!(!plain.contains('\u{1b}') && !plain.contains("reading the prompt"), "{name}: {plain:?}");
     }
 }
 

@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdout};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::{maya, signal};
+use support::{LOOPING, changed, endless, maya, poisoned, signal, text};
 
 struct Server {
     child: Child,
@@ -39,6 +39,11 @@ impl Server {
     }
 
     fn request(&self, method: &str, path: &str, body: &str) -> (u16, String) {
+        Self::reply(self.send(method, path, body))
+    }
+
+    /// Sends a request and does not wait for its reply.
+    fn send(&self, method: &str, path: &str, body: &str) -> TcpStream {
         let mut stream = self.connect();
         write!(
             stream,
@@ -47,6 +52,11 @@ impl Server {
             body.len()
         )
         .unwrap();
+        stream
+    }
+
+    /// Status and body of what is sent back.
+    fn reply(mut stream: TcpStream) -> (u16, String) {
         let mut reply = String::new();
         stream.read_to_string(&mut reply).unwrap();
         let (head, body) = reply.split_once("\r\n\r\n").unwrap();
@@ -177,6 +187,122 @@ fn a_chat_over_http() {
 
     signal(&server.child, "INT");
     assert_eq!(server.ended(), Some(0));
+}
+
+/// A client that leaves takes its request with it: a long answer, streamed or not, does not keep the next one waiting.
+#[test]
+fn a_dropped_request_frees_the_engine() {
+    let folder = tempfile::tempdir().unwrap();
+    // One thread of `exact` takes a minute or more for 16,000 tokens, and one token to notice that nobody listens.
+    let model = text(&endless(folder.path()));
+    let server = Server::start(&["--threads", "1", "--precision", "exact", "--model", &model]);
+    let ask = |max_tokens: u32, stream: bool| {
+        json!({
+            "messages": [{"role": "user", "content": "Tell me a story."}],
+            "temperature": 0,
+            "max_tokens": max_tokens,
+            "stream": stream,
+        })
+        .to_string()
+    };
+    let send = |body: &str| server.send("POST", "/v1/chat/completions", body);
+    for stream in [true, false] {
+        let mut long = send(&ask(16_000, stream));
+        if stream {
+            long.read_exact(&mut [0; 2048]).unwrap();
+        } else {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        // It runs: the next one gets no byte.
+        let mut next = send(&ask(2, false));
+        next.set_read_timeout(Some(Duration::from_millis(700))).unwrap();
+        let early = next.read(&mut [0; 1]);
+        assert!(early.is_err(), "stream {stream}: {early:?}");
+        drop(long);
+        let dropped = Instant::now();
+        next.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        let (status, body) = Server::reply(next);
+        assert_eq!(status, 200, "{body}");
+        let reply: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(reply["usage"]["completion_tokens"], 2, "{body}");
+        assert!(dropped.elapsed() < Duration::from_secs(15), "stream {stream}: {:?}", dropped.elapsed());
+    }
+}
+
+/// Weights that are not numbers fail the request with the tensor's name, from the first token on, and not the process.
+#[test]
+fn poisoned_weights_over_http() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&["--model", &text(&poisoned(folder.path()))]);
+    let one_token = json!({"prompt": [5], "max_tokens": 4}).to_string();
+    let chat = question(false);
+    let named = "NaN or infinity in ffn_down_exps of layer 3, at position ";
+    for (path, body, says) in [
+        ("/v1/completions", &one_token, &format!("{named}0")),
+        // Experts of a longer prompt are computed in no fixed order, and the first that fails names its position.
+        ("/v1/chat/completions", &chat, &named.to_owned()),
+        ("/v1/completions", &one_token, &format!("{named}0")),
+    ] {
+        let (status, reply) = server.request("POST", path, body);
+        assert_eq!(status, 500, "{path}: {reply}");
+        let error: Value = serde_json::from_str(&reply).unwrap();
+        let message = error["error"]["message"].as_str().unwrap();
+        assert!(message.contains(says), "{path}: {message}");
+        let (status, reply) = server.request("GET", "/health", "");
+        assert_eq!(status, 200, "{reply}");
+    }
+    signal(&server.child, "INT");
+    assert_eq!(server.ended(), Some(0));
+}
+
+/// A template that does not end is the request's failure, in one sentence.
+#[test]
+fn a_looping_template_over_http() {
+    let folder = tempfile::tempdir().unwrap();
+    let same = |name: &str| (name.to_owned(), None);
+    let path = changed(folder.path(), &[("tokenizer.chat_template", LOOPING.into())], &same);
+    let server = Server::start(&["--model", &text(&path)]);
+    let (status, body) = server.request("POST", "/v1/chat/completions", &question(false));
+    assert_eq!(status, 400, "{body}");
+    let error: Value = serde_json::from_str(&body).unwrap();
+    let message = error["error"]["message"].as_str().unwrap();
+    assert!(
+        message.starts_with(
+            "The conversation cannot be rendered: tokenizer.chat_template does not come to an end"
+        ),
+        "{message}"
+    );
+    // What needs no template still works.
+    let (status, body) =
+        server.request("POST", "/v1/completions", &json!({"prompt": "Hi", "max_tokens": 2}).to_string());
+    assert_eq!(status, 200, "{body}");
+}
+
+/// The second Ctrl-C cuts the running answer, which the first would have let finish, and ends with 130.
+#[test]
+fn a_second_control_c_cuts_the_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = text(&endless(folder.path()));
+    let mut server = Server::start(&["--threads", "1", "--precision", "exact", "--model", &model]);
+    let body = json!({"prompt": "Once", "temperature": 0, "max_tokens": 16_000, "stream": true}).to_string();
+    let mut long = server.send("POST", "/v1/completions", &body);
+    long.read_exact(&mut [0; 2048]).unwrap();
+    signal(&server.child, "INT");
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(server.child.try_wait().unwrap().is_none(), "the first one ended it");
+    // Still answering.
+    long.read_exact(&mut [0; 1024]).unwrap();
+    let second = Instant::now();
+    signal(&server.child, "INT");
+    // The client is told why, which a process that ends at once has no time for.
+    let mut rest = String::new();
+    long.read_to_string(&mut rest).unwrap();
+    let mut events = rest.lines().rev().filter_map(|l| l.strip_prefix("data: "));
+    let told = events.find(|event| *event != "[DONE]").unwrap_or_else(|| panic!("{rest}"));
+    assert!(told.contains("503") && told.contains("shutting down"), "{told}");
+    assert_eq!(server.ended(), Some(130));
+    // The first one alone waits 20 s for the answer.
+    assert!(second.elapsed() < Duration::from_secs(15), "{:?}", second.elapsed());
 }
 
 /// A termination request ends it too, and an idle connection does not keep it.

@@ -55,6 +55,7 @@ fn sizes_that_cannot_be_are_named() {
         ("--std nan", 1, "--std NaN"),
         ("--layers 0", 2, "--layers"),
         ("--layers x", 2, "--layers"),
+        ("--layers 1001", 2, "1001 is not in 1..=1000"),
         ("--vocab 4294967295 --hidden 4294967040", 1, "token_embd.weight"),
     ];
     for (flags, code, wanted) in cases {

@@ -104,6 +104,37 @@ fn megabytes_on_one_line() {
     assert_eq!(ran.code, Some(1));
 }
 
+/// The same in conversations: NUL is a character, bytes that are no text are numbered, a megabyte is a message.
+#[test]
+fn odd_messages_render() {
+    let message = |content: &str| {
+        json!({"messages": [{"role": "user", "content": content}], "enable_thinking": false}).to_string()
+    };
+    let word = "a".repeat(1 << 20);
+    let mut input = Vec::new();
+    for line in [&b"{\"messages\":[{\"role\":\"user\",\"content\":\"bad \xff\"}]}"[..], b"raw \x00 nul"] {
+        input.extend_from_slice(line);
+        input.push(b'\n');
+    }
+    for content in ["a\0b", &word, "Hi"] {
+        input.extend_from_slice(message(content).as_bytes());
+        input.push(b'\n');
+    }
+    let ran = run_with(&["render"], &input);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    let answers: Vec<Value> = ran.stdout.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(answers.len(), 5);
+    assert_eq!(answers[0]["error"], "line 1: byte 44 is not UTF-8");
+    assert!(answers[1]["error"].as_str().unwrap().starts_with("line 2: it is not JSON"), "{}", answers[1]);
+    for (answer, content) in answers[2..].iter().zip(["a\0b", &word, "Hi"]) {
+        let prompt = answer["prompt"].as_str().unwrap();
+        assert!(prompt.contains(content), "{}", &prompt[..prompt.len().min(200)]);
+        assert!(answer["ids"].as_array().unwrap().len() > 5);
+    }
+    assert!(answers[3]["ids"].as_array().unwrap().len() > 1000);
+    assert!(ran.stderr.ends_with("2 of 5 lines could not be answered\n"), "{}", ran.stderr);
+}
+
 #[test]
 fn render_names_what_is_wrong() {
     let lines = [

@@ -4,10 +4,11 @@
 mod support;
 
 use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde_json::Value;
-use support::{SMALL, maya, run, run_with, signal, synth, text};
+use support::{SMALL, maya, run, signal, synth, text};
 
 fn json(args: &[&str]) -> Value {
     serde_json::from_str(&run(args).ok()).unwrap()
@@ -118,36 +119,30 @@ fn bench_fields_and_anonymous_memory() {
     let folder = tempfile::tempdir().unwrap();
     // 0.4 GB of weights: were they copied, or dequantised, the bound would be missed.
     let model = synth(folder.path(), "--layers 5 --experts 32 --hidden 1024 --moe-ff 512 --vocab 4096");
-    let it = json(&[
-        "bench",
-        "--prefill",
-        "96",
-        "--decode",
-        "8",
-        "--repeat",
-        "2",
-        "--ctx",
-        "256",
-        "--model",
-        &text(&model),
-    ]);
-    for (part, tokens) in [("prefill", 96), ("decode", 8)] {
-        assert_eq!(it[part]["tokens"], tokens);
-        assert_eq!(it[part]["tok_s"].as_array().unwrap().len(), 2);
-        assert!(it[part]["median_tok_s"].as_f64().unwrap() > 0.0);
+    let model = text(&model);
+    // `exact` is slow on a matrix of this size, and 8 positions already meet every tensor and most of the experts.
+    for (precision, prefill, decode, repeat) in [("fast", "96", "8", "2"), ("exact", "8", "1", "1")] {
+        let sizes = ["--prefill", prefill, "--decode", decode, "--repeat", repeat, "--ctx", "256"];
+        let it = json(&[&["bench", "--precision", precision, "--model", &model], &sizes[..]].concat());
+        for (part, tokens) in [("prefill", prefill), ("decode", decode)] {
+            assert_eq!(it[part]["tokens"].to_string(), tokens);
+            assert_eq!(it[part]["tok_s"].as_array().unwrap().len().to_string(), repeat);
+            assert!(it[part]["median_tok_s"].as_f64().unwrap() > 0.0);
+        }
+        assert_eq!(it["precision"], precision);
+        for field in ["isa", "threads", "load_s", "commit", "model"] {
+            assert!(!it[field].is_null(), "{field}");
+        }
+        let weights = it["memory_plan"]["weights_mapped"].as_u64().unwrap();
+        assert!(weights > 390_000_000);
+        let Some(anonymous) = it["rss_anon_bytes"].as_u64() else {
+            eprintln!("SKIPPED the bound on anonymous memory: /proc/self/status has no RssAnon here");
+            return;
+        };
+        let plan = &it["memory_plan"];
+        let allowed = plan["state"].as_u64().unwrap() + plan["caches"].as_u64().unwrap() + 200_000_000;
+        assert!(anonymous <= allowed, "{precision}: {anonymous} bytes, {allowed} allowed");
     }
-    for field in ["isa", "threads", "precision", "load_s", "commit", "model"] {
-        assert!(!it[field].is_null(), "{field}");
-    }
-    let weights = it["memory_plan"]["weights_mapped"].as_u64().unwrap();
-    assert!(weights > 390_000_000);
-    let Some(anonymous) = it["rss_anon_bytes"].as_u64() else {
-        eprintln!("SKIPPED the bound on anonymous memory: /proc/self/status has no RssAnon here");
-        return;
-    };
-    let plan = &it["memory_plan"];
-    let allowed = plan["state"].as_u64().unwrap() + plan["caches"].as_u64().unwrap() + 200_000_000;
-    assert!(anonymous <= allowed, "{anonymous} bytes, {allowed} allowed");
 }
 
 /// Ctrl-C once finishes: what is there is printed. Twice ends at once with 130.
@@ -175,11 +170,15 @@ fn control_c_once_and_twice() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     let it: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(it["finish"], "cancelled");
-    assert!(!it["ids"].as_array().unwrap().is_empty());
+    // The JSON keeps to its two words; that somebody cut it is said beside it.
+    assert_eq!(it["finish"], "length");
+    let n = it["ids"].as_array().unwrap().len();
+    assert!(n > 0);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains(&format!("stopped by Ctrl-C after {n} of at most 100000000 tokens")), "{stderr}");
 
     // Waiting for a line nothing looks at the first one, so the second surely meets a running program.
-    let mut child = maya(&["chat"]).stdin(std::process::Stdio::piped()).spawn().unwrap();
+    let mut child = maya(&["chat"]).stdin(Stdio::piped()).spawn().unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     stderr.read_line(&mut String::new()).unwrap();
     std::thread::sleep(Duration::from_secs(1));
@@ -188,43 +187,6 @@ fn control_c_once_and_twice() {
     assert!(child.try_wait().unwrap().is_none(), "the first one ended it");
     signal(&child, "INT");
     assert_eq!(child.wait().unwrap().code(), Some(130));
-}
-
-/// A chat by lines: answers, commands, and a failure in a script's exit code.
-#[test]
-fn chat_by_lines() {
-    let input = b"What is the capital of France?\n/think low\n/help\n/clear\nWhat is the capital of Japan?\n/exit\nnever read\n";
-    let ran = run_with(&["chat", "--temperature", "0"], input);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    assert!(ran.stdout.contains("Paris") && ran.stdout.contains("/system"), "{}", ran.stdout);
-    assert!(
-        ran.stdout.contains("Tokyo") && ran.stderr.contains("thinking: low"),
-        "{} {}",
-        ran.stdout,
-        ran.stderr
-    );
-    // What was said before is known: the second answer needs the first message.
-    let ran = run_with(
-        &["chat", "--temperature", "0"],
-        b"My name is Karim. My favorite color is red.\nWhat is my favorite color?\n",
-    );
-    assert!(ran.stdout.lines().last().unwrap().contains("red"), "{}", ran.stdout);
-    let ran = run_with(&["chat"], b"/dance\n\xff\n/think hard\n/exit\n");
-    assert_eq!(ran.code, Some(1));
-    for part in [
-        "/dance is no command",
-        "line 2: byte 1 is not UTF-8",
-        "/think hard",
-        "3 lines could not be answered",
-    ] {
-        assert!(ran.stderr.contains(part), "{part}: {}", ran.stderr);
-    }
-    let ran = run_with(
-        &["chat", "--ctx", "16"],
-        b"one two three four five six seven eight nine ten eleven twelve\n",
-    );
-    assert_eq!(ran.code, Some(1));
-    assert!(ran.stderr.contains("context is 16") && ran.stderr.contains("/clear"), "{}", ran.stderr);
 }
 
 /// The first rows of the evaluation file, answered and compared.

@@ -35,6 +35,36 @@ pub struct EngineArgs {
     /// Storage of the attention latents [default: f16 in fast, f32 in exact]
     #[arg(long, value_enum, help_heading = "Engine")]
     pub kv: Option<Kv>,
+    /// Flags that say they are not here yet.
+    #[command(flatten)]
+    pub later: LaterArgs,
+}
+
+/// Flags of the full command line that this build knows and cannot follow. Hidden from the help, and each with a sentence
+/// of its own: a script written for a later build learns what is wrong.
+#[derive(Clone, Debug, Default, Args)]
+pub struct LaterArgs {
+    /// Memory of the GPU to use
+    #[arg(long, value_name = "BYTES", hide = true)]
+    pub vram: Option<String>,
+    /// Memory of the machine to use
+    #[arg(long, value_name = "BYTES", hide = true)]
+    pub ram: Option<String>,
+    /// Where counts of expert use are kept
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub usage: Option<PathBuf>,
+}
+
+impl LaterArgs {
+    /// The first flag that was given, with what it would do.
+    pub fn given(&self) -> Option<(&'static str, &'static str)> {
+        let flags = [
+            (self.vram.is_some(), "--vram", "nothing is kept in GPU memory"),
+            (self.ram.is_some(), "--ram", "weights are mapped and the system decides what stays in memory"),
+            (self.usage.is_some(), "--usage", "no counts of expert use are kept"),
+        ];
+        flags.into_iter().find_map(|(given, flag, instead)| given.then_some((flag, instead)))
+    }
 }
 
 /// Where to compute.

@@ -30,23 +30,7 @@ Ctrl-C stops an answer.";
 
 /// Talks until the input ends.
 pub fn run(args: &ChatArgs) -> Result<()> {
-    // The conversation, and the checkpoint before its last answer.
-    let engine = Engine::load_for(&args.engine, 2)?;
-    let file = engine.model.gguf();
-    let tokenizer = text::tokenizer(file, &engine.name, "chat")?;
-    let template = text::template(file, &engine.name, &tokenizer, "chat")?;
-    let sampler = sampling(&args.sampling, file, Some(&tokenizer))?;
-    let mut chat = Chat {
-        tokenizer,
-        template,
-        sampler,
-        max_tokens: args.max_tokens as usize,
-        system: args.system.clone(),
-        think: args.think,
-        messages: Vec::new(),
-        cache: Cache::default(),
-        engine,
-    };
+    let mut chat = Chat::open(args)?;
     let mut input = Input::open()?;
     if input.interactive() {
         note(format_args!("{}; /help lists the commands, Ctrl-D leaves", chat.engine.name));
@@ -90,6 +74,26 @@ struct Chat {
 }
 
 impl Chat {
+    fn open(args: &ChatArgs) -> Result<Self> {
+        // The conversation, and the checkpoint before its last answer.
+        let engine = Engine::load_for(&args.engine, 2)?;
+        let file = engine.model.gguf();
+        let tokenizer = text::tokenizer(file, &engine.name, "chat")?;
+        let template = text::template(file, &engine.name, &tokenizer, "chat")?;
+        let sampler = sampling(&args.sampling, file, Some(&tokenizer))?;
+        Ok(Self {
+            tokenizer,
+            template,
+            sampler,
+            max_tokens: args.max_tokens as usize,
+            system: args.system.clone(),
+            think: args.think,
+            messages: Vec::new(),
+            cache: Cache::default(),
+            engine,
+        })
+    }
+
     /// A command or a message. `Break` ends the program.
     fn line(&mut self, line: &str, out: &mut Out) -> Result<ControlFlow<()>> {
         let line = line.trim();
@@ -191,5 +195,88 @@ impl Chat {
             interrupt::clear();
         }
         Ok(printer.message())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        chat: ChatArgs,
+    }
+
+    fn chat(flags: &[&str]) -> Chat {
+        let args = [&["chat", "--device", "cpu", "--temperature", "0", "--model", ""], flags].concat();
+        Chat::open(&Line::parse_from(args).chat).unwrap()
+    }
+
+    fn say(chat: &mut Chat, line: &str) {
+        let mut out = Out::to(Box::new(std::io::sink()));
+        assert!(chat.line(line, &mut out).unwrap().is_continue());
+    }
+
+    /// The model ends its turn at once: the message is taken back, and the next one finds the conversation as it was.
+    #[test]
+    fn an_answer_of_nothing_leaves_the_conversation_as_it_was() {
+        let mut chat = chat(&[]);
+        say(&mut chat, "What is the capital of France?");
+        let before = chat.messages.clone();
+        assert_eq!(before.len(), 2);
+        assert!(before[1]["content"].as_str().unwrap().contains("Paris"), "{before:?}");
+        chat.sampler.logit_bias = vec![(chat.tokenizer.stop_tokens()[0], 1e6)];
+        say(&mut chat, "What is the capital of Japan?");
+        assert_eq!(chat.messages, before);
+        chat.sampler.logit_bias.clear();
+        say(&mut chat, "What is the capital of Japan?");
+        assert_eq!(chat.messages.len(), 4);
+        assert!(chat.messages[3]["content"].as_str().unwrap().contains("Tokyo"), "{:?}", chat.messages);
+    }
+
+    /// `--max-tokens` in the middle of thinking: what was thought does not become the answer.
+    #[test]
+    fn thinking_that_is_cut_stays_thinking() {
+        let mut chat = chat(&["--think", "high", "--max-tokens", "4"]);
+        say(&mut chat, "What is the capital of France?");
+        let answer = &chat.messages[1];
+        assert_eq!(answer["content"], "", "{answer}");
+        assert!(answer["reasoning_content"].as_str().is_some_and(|t| !t.trim().is_empty()), "{answer}");
+    }
+
+    /// The token after which the listener had enough is kept, and the next prompt goes on from what was fed.
+    #[test]
+    fn an_answer_that_was_broken_off_can_be_followed() {
+        let Chat { mut engine, tokenizer, mut cache, .. } = chat(&[]);
+        let options = GenerateOptions {
+            max_tokens: 50,
+            sampler: SamplerParams::greedy(),
+            stop_tokens: Vec::new(),
+            chunk: CHUNK,
+        };
+        let mut prompt = tokenizer.encode("Once upon a time there was", glm_chat::ParseSpecial::No);
+        let mut answers = [Vec::new(), Vec::new()];
+        for (round, answer) in answers.iter_mut().enumerate() {
+            let finish = cache
+                .decode(&mut engine, &prompt, &options, &mut |id| {
+                    answer.push(id);
+                    Ok(if answer.len() == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+                })
+                .unwrap();
+            assert_eq!((finish, answer.len()), (Finish::Cancelled, 3), "round {round}");
+            prompt.extend_from_slice(answer);
+        }
+        // In one go the text is the same.
+        let mut whole = Vec::new();
+        let start = &prompt[..prompt.len() - 6];
+        let decoded = Cache::default().decode(&mut engine, start, &options, &mut |id| {
+            whole.push(id);
+            Ok(if whole.len() == 6 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        });
+        assert_eq!(decoded.unwrap(), Finish::Cancelled);
+        assert_eq!(answers.concat(), whole);
     }
 }

@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 
 use crate::args::GenerateArgs;
 use crate::engine::{Engine, sampling};
-use crate::output::Out;
+use crate::output::{Out, note};
 use crate::progress::Progress;
 use crate::{interrupt, text};
 
@@ -42,6 +42,9 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
     let finish = completion.run(&mut engine, &prompt, &options)?;
     let (ids, timings) = (completion.ids.clone(), completion.timings(&engine, prompt.len()));
     let streamed = completion.end()?;
+    if finish == Finish::Cancelled {
+        note(format_args!("stopped by Ctrl-C after {} of at most {} tokens", ids.len(), options.max_tokens));
+    }
     if args.json {
         out.line(json!({
             "prompt_ids": prompt,
@@ -66,12 +69,12 @@ fn stop_tokens(tokenizer: Option<&Tokenizer>, file: &gguf::Model) -> Result<Vec<
     }
 }
 
-/// `stop`, `length`, or `cancelled` after Ctrl-C.
+/// `stop` or `length`, and no third word: whoever reads the JSON knows a text that ended from one that was cut. Ctrl-C cuts
+/// it, and standard error says so.
 fn word(finish: Finish) -> &'static str {
     match finish {
         Finish::Stop(_) => "stop",
-        Finish::Length => "length",
-        Finish::Cancelled => "cancelled",
+        Finish::Length | Finish::Cancelled => "length",
     }
 }
 

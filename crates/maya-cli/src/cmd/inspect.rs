@@ -7,7 +7,7 @@ use gguf::{Array, Model, Value};
 use serde_json::{Map, Value as Json, json};
 
 use crate::args::InspectArgs;
-use crate::family::{Family, brief};
+use crate::group::{Group, brief};
 use crate::machine::Memory;
 use crate::output::{Out, bytes, count, printable};
 use crate::source::Source;
@@ -93,7 +93,7 @@ impl Report {
             json!({"tensors": s.tensors, "parameters": s.parameters, "bytes": s.bytes, "types": types})
         };
         let families: Map<String, Json> =
-            it.families.iter().map(|(f, s)| (f.name().to_owned(), sum(s))).collect();
+            it.groups.iter().map(|(f, s)| (f.name().to_owned(), sum(s))).collect();
         let shards: Vec<Json> =
             self.shards.iter().map(|(path, len)| json!({"path": path, "bytes": len})).collect();
         let general: Map<String, Json> = self.general.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
@@ -208,9 +208,9 @@ impl Report {
                 types.join(", ")
             )
         };
-        for family in Family::ALL {
-            if let Some(sum) = it.families.get(&family) {
-                text.push_str(&row(family.name(), sum));
+        for group in Group::ALL {
+            if let Some(sum) = it.groups.get(&group) {
+                text.push_str(&row(group.name(), sum));
             }
         }
         text.push_str(&row("all", &it.total));
@@ -244,7 +244,7 @@ impl Report {
 
 impl Fits {
     fn of(survey: &Survey, room: Option<u64>) -> Self {
-        let experts = survey.family(Family::Experts).bytes;
+        let experts = survey.group(Group::Experts).bytes;
         let dense = survey.total.bytes - experts;
         let n_experts = survey.n_experts();
         let in_ram = room.map(|room| {

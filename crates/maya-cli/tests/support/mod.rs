@@ -2,9 +2,12 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+
+use gguf::{GgmlType, Layout, Model, Value};
 
 /// What a run left.
 pub struct Ran {
@@ -14,6 +17,12 @@ pub struct Ran {
 }
 
 impl Ran {
+    /// Runs a prepared command to the end.
+    #[track_caller]
+    pub fn of(mut command: Command) -> Self {
+        Self::from(command.output().unwrap())
+    }
+
     fn from(output: Output) -> Self {
         Self {
             code: output.status.code(),
@@ -92,4 +101,93 @@ pub fn synth(folder: &Path, flags: &str) -> PathBuf {
 /// A path as an argument.
 pub fn text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
+}
+
+/// Where the demo model lies in the source tree.
+fn demo() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/maya-nano.gguf")
+}
+
+/// A chat template that would run for days.
+pub const LOOPING: &str = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) %}x{% endfor %}\
+    {% endfor %}{% endfor %}";
+
+/// The demo model with some metadata changed and some tensors under another name or type.
+pub fn changed(
+    folder: &Path,
+    metadata: &[(&str, Value)],
+    tensor: &dyn Fn(&str) -> (String, Option<GgmlType>),
+) -> PathBuf {
+    rewritten(folder, metadata, tensor, &|_, _| {})
+}
+
+/// As [`changed`], and the bytes of tensors that keep their type go through `bytes`.
+pub fn rewritten(
+    folder: &Path,
+    metadata: &[(&str, Value)],
+    tensor: &dyn Fn(&str) -> (String, Option<GgmlType>),
+    bytes: &dyn Fn(&str, &mut [u8]),
+) -> PathBuf {
+    let model = Model::open(&demo()).unwrap();
+    let mut layout = Layout::new();
+    layout.copy_metadata(&model);
+    for (key, value) in metadata {
+        layout.set(key, value.clone());
+    }
+    let mut names = Vec::new();
+    for info in model.tensors() {
+        let (name, ty) = tensor(&info.name);
+        layout.tensor(&name, ty.unwrap_or(info.ty), &info.dims[..usize::from(info.n_dims)]).unwrap();
+        names.push((name, ty.unwrap_or(info.ty)));
+    }
+    let path = folder.join("changed.gguf");
+    let mut writer = layout.write_to(File::create(&path).unwrap()).unwrap();
+    for (info, (name, ty)) in model.tensors().iter().zip(names) {
+        if ty == info.ty {
+            let mut data = model.bytes(info.extent).unwrap().to_vec();
+            bytes(&name, &mut data);
+            writer.tensor(&name, &data).unwrap();
+        } else {
+            writer.tensor(&name, &vec![0; ty.bytes_for(info.n_elements()).unwrap() as usize]).unwrap();
+        }
+    }
+    writer.finish().unwrap();
+    path
+}
+
+/// A copy of the demo model whose bytes of `tensor` went through `change`.
+pub fn patched(folder: &Path, tensor: &str, change: impl FnOnce(&Model, &mut [u8])) -> PathBuf {
+    let model = Model::open(&demo()).unwrap();
+    let extent = model.tensor(tensor).unwrap().extent;
+    let mut bytes = fs::read(demo()).unwrap();
+    change(&model, &mut bytes[extent.offset as usize..][..extent.len as usize]);
+    let path = folder.join("patched.gguf");
+    fs::write(&path, bytes).unwrap();
+    path
+}
+
+/// The demo model with NaN as the first scale of every routed expert's `ffn_down` in block 3: whichever a token meets.
+pub fn poisoned(folder: &Path) -> PathBuf {
+    patched(folder, "blk.3.ffn_down_exps.weight", |model, bytes| {
+        let info = model.tensor("blk.3.ffn_down_exps.weight").unwrap();
+        // Both formats begin a block with its f16 scale.
+        assert!(matches!(info.ty, GgmlType::Iq2S | GgmlType::Iq3Xxs), "{:?}", info.ty);
+        for expert in bytes.chunks_exact_mut(bytes.len() / info.dims[2] as usize) {
+            expert[..2].copy_from_slice(&[0x00, 0x7e]);
+        }
+    })
+}
+
+/// The demo model with zeros where the output matrix has the rows of special tokens: their logits are 0, the likeliest
+/// token's is above, and a greedy text never ends.
+pub fn endless(folder: &Path) -> PathBuf {
+    patched(folder, "output.weight", |model, bytes| {
+        let types = model.u32s("tokenizer.ggml.token_type").unwrap().unwrap();
+        const NORMAL: u32 = 1;
+        for (row, ty) in bytes.chunks_exact_mut(bytes.len() / types.len()).zip(types) {
+            if ty != NORMAL {
+                row.fill(0);
+            }
+        }
+    })
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 /// What a tensor belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Family {
+pub enum Group {
     /// Token embedding: one row a token.
     Embedding,
     /// Output matrix and its norm.
@@ -31,8 +31,8 @@ pub enum Family {
     Other,
 }
 
-impl Family {
-    /// Every family in reading order.
+impl Group {
+    /// Every group in reading order.
     pub const ALL: [Self; 12] = [
         Self::Embedding,
         Self::Head,
@@ -80,36 +80,36 @@ pub struct Layers {
 
 impl Layers {
     /// What a tensor belongs to, by its name.
-    pub fn family(&self, name: &str) -> Family {
+    pub fn group(&self, name: &str) -> Group {
         match name {
-            "token_embd.weight" => return Family::Embedding,
-            "output.weight" | "output_norm.weight" => return Family::Head,
+            "token_embd.weight" => return Group::Embedding,
+            "output.weight" | "output_norm.weight" => return Group::Head,
             _ => {}
         }
-        let Some((block, role)) = block(name) else { return Family::Other };
+        let Some((block, role)) = block(name) else { return Group::Other };
         if block >= self.kda.len() {
-            return if block < self.kda.len() + self.nextn { Family::NextN } else { Family::Other };
+            return if block < self.kda.len() + self.nextn { Group::NextN } else { Group::Other };
         }
         if role.starts_with("hc_") {
-            Family::Mhc
+            Group::Mhc
         } else if role.starts_with("ssm_") {
-            Family::Kda
+            Group::Kda
         } else if role.starts_with("indexer") {
-            Family::Attention
+            Group::Attention
         } else if role == "attn_norm.weight" || role == "ffn_norm.weight" {
-            Family::Norms
+            Group::Norms
         } else if role.starts_with("attn_") {
-            if self.kda[block] { Family::Kda } else { Family::Attention }
+            if self.kda[block] { Group::Kda } else { Group::Attention }
         } else if role.contains("_exps.") {
-            Family::Experts
+            Group::Experts
         } else if role.contains("_shexp.") {
-            Family::Shared
+            Group::Shared
         } else if role.starts_with("ffn_gate_inp.") || role.starts_with("exp_probs_b.") {
-            Family::Router
+            Group::Router
         } else if role.starts_with("ffn_") {
-            Family::Dense
+            Group::Dense
         } else {
-            Family::Other
+            Group::Other
         }
     }
 
@@ -238,7 +238,7 @@ mod tests {
         shape: Shape,
     }
 
-    /// A file of the real shape has the required names, the head, and nothing else; every tensor has a family.
+    /// A file of the real shape has the required names, the head, and nothing else; every tensor has a group.
     #[test]
     fn the_required_names_are_those_of_a_whole_file() {
         let layers = Layers { kda: (0..45).map(|i| i % 4 != 3).collect(), dense: 3, nextn: 1 };
@@ -247,7 +247,7 @@ mod tests {
         let mut planned: Vec<String> =
             plan::tensors(&Line::parse_from(["synth"]).shape).into_iter().map(|t| t.name).collect();
         for name in &planned {
-            assert_ne!(layers.family(name), Family::Other, "{name}");
+            assert_ne!(layers.group(name), Group::Other, "{name}");
         }
         required.sort_unstable();
         planned.sort_unstable();
