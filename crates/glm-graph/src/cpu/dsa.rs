@@ -274,21 +274,28 @@ impl Attention<'_> {
             }
         }
         let stack = &self.weights.k_b;
-        self.prepare(queries, stack.quant(), start, "attn_q_b");
+        self.prepare(queries, stack.quant(), start, "attn_q_b", 0);
         let job = self.lanes.job(stack.matrix(self.file, head), queries, "attn_k_b");
-        self.lanes.serial(&job, out, self.faults, |row| start + row);
+        self.lanes.serial(&job, out, (self.faults, 1), |row| start + row);
     }
 
     /// `v_b` of a head times mixed latents: `out` is `[value width][n]`.
     fn expand(&self, head: usize, start: usize, mixed: &mut Rows, out: &mut [f32]) {
         let stack = &self.weights.v_b;
-        self.prepare(mixed, stack.quant(), start, "attention's output");
+        self.prepare(mixed, stack.quant(), start, "attention's output", 2);
         let job = self.lanes.job(stack.matrix(self.file, head), mixed, "attn_v_b");
-        self.lanes.serial(&job, out, self.faults, |row| start + row);
+        self.lanes.serial(&job, out, (self.faults, 3), |row| start + row);
     }
 
-    fn prepare(&self, rows: &mut Rows, quant: quant_kernels::Quant, start: usize, what: &'static str) {
-        self.lanes.prepare_named(rows, &[quant], what, self.faults, |row| start + row);
+    fn prepare(
+        &self,
+        rows: &mut Rows,
+        quant: quant_kernels::Quant,
+        start: usize,
+        what: &'static str,
+        step: u32,
+    ) {
+        self.lanes.prepare_within(rows, &[quant], what, (self.faults, step), |row| start + row);
     }
 }
 

@@ -55,29 +55,36 @@ impl Lanes {
 
     /// Quantises `x` for weights of the formats `quants`, where the precision asks for it.
     pub(crate) fn prepare(&self, x: &mut Rows, quants: &[Quant], what: &'static str, faults: &Faults) {
-        self.prepare_named(x, quants, what, faults, |row| row);
+        let bad = self.quantise(x, quants);
+        if !bad.is_empty() {
+            let stage = faults.stage();
+            bad.into_iter().for_each(|row| faults.note(stage, row, what));
+        }
     }
 
-    /// As [`prepare`](Self::prepare), for rows whose row in the batch is `name_row` of their own.
-    pub(crate) fn prepare_named(
+    /// As [`prepare`](Self::prepare), as step `step` of work that runs for several heads or experts at once, for rows whose
+    /// row in the batch is `name_row` of their own.
+    pub(crate) fn prepare_within(
         &self,
         x: &mut Rows,
         quants: &[Quant],
         what: &'static str,
-        faults: &Faults,
+        (faults, step): (&Faults, u32),
         name_row: impl Fn(usize) -> usize,
     ) {
-        if self.precision == Precision::Exact {
-            return;
-        }
+        let stage = faults.stage_within(step);
+        self.quantise(x, quants).into_iter().for_each(|row| faults.note(stage, name_row(row), what));
+    }
+
+    /// Rows of `x` that could not be quantised.
+    fn quantise(&self, x: &mut Rows, quants: &[Quant]) -> Vec<usize> {
         let mut bad = Vec::new();
-        for family in quants.iter().filter_map(|quant| quant.family()) {
-            x.prepare(self.cpu, family, &mut bad);
+        if self.precision == Precision::Fast {
+            for family in quants.iter().filter_map(|quant| quant.family()) {
+                x.prepare(self.cpu, family, &mut bad);
+            }
         }
-        if !bad.is_empty() {
-            let stage = faults.stage();
-            bad.into_iter().for_each(|row| faults.note(stage, name_row(row), what));
-        }
+        bad
     }
 
     /// Runs the jobs, which all have the same number n of activation rows, into `out`, `[sum of weight rows][n]`.
@@ -138,17 +145,18 @@ impl Lanes {
             .expect("shapes are checked when weights are claimed, and rows are prepared before a product");
     }
 
-    /// One product on this thread, noting faults for activation rows numbered from `first_row`.
+    /// One product on this thread, as step `step` of work that runs for several heads or experts at once, noting faults
+    /// for activation rows whose row in the batch is `name_row` of their own.
     pub(crate) fn serial(
         &self,
         job: &Job<'_>,
         out: &mut [f32],
-        faults: &Faults,
+        (faults, step): (&Faults, u32),
         name_row: impl Fn(usize) -> usize,
     ) {
         self.product(job, 0..job.w.rows(), out);
         if !all_finite(out) {
-            let (stage, n) = (faults.stage(), job.x.n());
+            let (stage, n) = (faults.stage_within(step), job.x.n());
             (0..n)
                 .filter(|t| column_is_bad(out, n, *t))
                 .for_each(|t| faults.note(stage, name_row(t), job.what));
@@ -217,6 +225,9 @@ fn column_is_bad(values: &[f32], n: usize, t: usize) -> bool {
     values.iter().skip(t).step_by(n).any(|value| !value.is_finite())
 }
 
+/// Distance of two stages.
+const STAGE: u32 = 1 << 10;
+
 /// Batch rows that met NaN or infinity, with the earliest stage at which each did.
 #[derive(Debug, Default)]
 pub(crate) struct Faults {
@@ -235,7 +246,13 @@ pub(crate) struct Note {
 impl Faults {
     /// A number above all earlier ones, with room for the jobs of one fork.
     pub(crate) fn stage(&self) -> u32 {
-        self.stages.fetch_add(1 << 10, Ordering::Relaxed)
+        self.stages.fetch_add(STAGE, Ordering::Relaxed)
+    }
+
+    /// The number of a step of work that several threads do at once, between that of what came before and that of what
+    /// follows. It is the same on every thread: which note is the first must not depend on who was faster.
+    fn stage_within(&self, step: u32) -> u32 {
+        (self.stages.load(Ordering::Relaxed) + step).saturating_sub(STAGE / 2)
     }
 
     pub(crate) fn note(&self, stage: u32, row: usize, what: &'static str) {

@@ -214,16 +214,16 @@ impl Experts<'_> {
         lanes.prepare(rows, &[w.gate.quant(), w.up.quant()], "", &Faults::default());
         let (gate, up) = (fit(a, width * n), fit(b, width * n));
         let job = lanes.job(w.gate.matrix(self.file, expert), rows, "ffn_gate_exps");
-        lanes.serial(&job, gate, self.faults, row_of);
+        lanes.serial(&job, gate, (self.faults, 0), row_of);
         let job = lanes.job(w.up.matrix(self.file, expert), rows, "ffn_up_exps");
-        lanes.serial(&job, up, self.faults, row_of);
+        lanes.serial(&job, up, (self.faults, 1), row_of);
         lanes.cpu.swiglu(gate, up, self.limit);
         transpose(gate, n, input.reset(n, width));
         let quants = [w.down.quant()];
-        lanes.prepare_named(input, &quants, "the input of ffn_down_exps", self.faults, row_of);
+        lanes.prepare_within(input, &quants, "the input of ffn_down_exps", (self.faults, 2), row_of);
         let product = fit(c, hidden * n);
         let job = lanes.job(w.down.matrix(self.file, expert), input, "ffn_down_exps");
-        lanes.serial(&job, product, self.faults, row_of);
+        lanes.serial(&job, product, (self.faults, 3), row_of);
         transpose(product, n, out);
     }
 }

@@ -194,9 +194,8 @@ fn weights_that_are_not_finite() {
                     panic!("{name}: {error}")
                 };
                 assert_eq!((*failed, *at_layer), (seq, layer), "{name} {precision:?}: {error}");
-                // Experts of several rows are computed in no fixed order: the first that fails names its position.
-                let positions = if name.contains("_exps") { 0..tokens.len() } else { 0..1 };
-                assert!(positions.contains(position), "{name} {precision:?}: {error}");
+                // Experts run on several threads, and the first of the rows is named whichever of them was faster.
+                assert_eq!(*position, 0, "{name} {precision:?}: {error}");
                 assert!(named.contains(what), "{name} {precision:?}: {error}");
                 assert_eq!(exec.prefill(seq, &[1]), Err(ExecError::Broken(seq)));
                 assert!(matches!(exec.save(seq), Err(ExecError::Broken(_))));
