@@ -2,7 +2,8 @@
 
 use crate::vocabulary::tiny_a;
 use glm_chat::ChatEvent::{self, Reasoning, Text, ToolArguments, ToolEnd, ToolStart};
-use glm_chat::{Ending, FinishReason, ParseSpecial, Reply, Splitter, SplitterOptions, Tokenizer, merge};
+use crate::reply::{Reply, merge};
+use glm_chat::{Ending, FinishReason, ParseSpecial, Splitter, SplitterOptions, Tokenizer};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
