@@ -124,7 +124,8 @@ mod tests {
         let mut made: Vec<usize> = vec![0, 1, 2];
         let mut merges = Vec::new();
         for &(left, right) in pairs {
-            let (left, right) = (tokens[made[left % made.len()]].clone(), tokens[made[right % made.len()]].clone());
+            let (left, right) =
+                (tokens[made[left % made.len()]].clone(), tokens[made[right % made.len()]].clone());
             let token = format!("{left}{right}");
             if token.len() > 12 {
                 continue;

@@ -69,7 +69,9 @@ enum Place {
     /// After `{%`.
     Start,
     /// After `set`.
-    Target { dotted: bool },
+    Target {
+        dotted: bool,
+    },
     /// After the `=` of an assignment to an attribute.
     Value,
     /// After the `|` of one that captures a block.

@@ -85,7 +85,8 @@ impl Shapes {
     }
 
     fn begins(&self, places: &[Place], at: usize, text: &str) -> bool {
-        let found = places.get(at).is_some_and(|place| bytes_of(&self.texts, place).starts_with(text.as_bytes()));
+        let found =
+            places.get(at).is_some_and(|place| bytes_of(&self.texts, place).starts_with(text.as_bytes()));
         found && !text.is_empty()
     }
 }
@@ -109,7 +110,9 @@ mod tests {
         };
         let text: String = (0..1 << 20).map(|_| letter()).collect();
         let shapes = Shapes::new(&[text.clone()]);
-        assert!(shapes.is_head(&text[..1000]) && shapes.is_tail(&text[1000..]) && shapes.is_middle(&text[5..900]));
+        assert!(
+            shapes.is_head(&text[..1000]) && shapes.is_tail(&text[1000..]) && shapes.is_middle(&text[5..900])
+        );
         assert!(!shapes.is_head(&text) && !shapes.is_tail(&text) && !shapes.is_middle(&text[1..]));
     }
 

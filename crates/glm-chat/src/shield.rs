@@ -36,15 +36,13 @@ fn places(shapes: &Shapes, text: &str, grip: Grip) -> Vec<usize> {
         let start = lower.len() - lower.trim_start_matches(is_space).len();
         let longest = shapes.whole().longest();
         for edge in [start, 0] {
-            let ends =
-                (edge + 1..=lower.len().min(edge + longest)).filter(|&to| lower.is_char_boundary(to));
+            let ends = (edge + 1..=lower.len().min(edge + longest)).filter(|&to| lower.is_char_boundary(to));
             if ends.into_iter().any(|to| shapes.is_tail(&lower[edge..to])) {
                 places.push(edge);
             }
         }
         for edge in [end, lower.len()] {
-            let starts =
-                (edge.saturating_sub(longest)..edge).filter(|&from| lower.is_char_boundary(from));
+            let starts = (edge.saturating_sub(longest)..edge).filter(|&from| lower.is_char_boundary(from));
             if starts.into_iter().any(|from| shapes.is_head(&lower[from..edge])) {
                 places.push(edge);
             }

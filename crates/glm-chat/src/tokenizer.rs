@@ -86,7 +86,9 @@ pub enum TokenizerError {
         tokens: usize,
     },
     /// A special token longer than any name of one.
-    #[error("tokenizer.ggml.tokens[{id}] is a special token of {bytes} bytes; at most {LONGEST_SPECIAL} are taken")]
+    #[error(
+        "tokenizer.ggml.tokens[{id}] is a special token of {bytes} bytes; at most {LONGEST_SPECIAL} are taken"
+    )]
     SpecialLength {
         /// Its id.
         id: u32,

@@ -421,7 +421,14 @@ fn a_namespace_cannot_become_part_of_a_namespace() {
         "{% set n.a = n.items() %}{% set n.a = [n] | map('default') %}{% set m.a = [m] | map('default') %}",
         "{% for x in [n] %}{% set n.a = loop %}{% endfor %}{% for x in [m] %}{% set m.a = loop %}{% endfor %}",
     ] {
-        for then in ["{{ n == m }}", "{{ n < m }}", "{{ [n] | join }}", "{{ n ~ '' }}", "{{ [n, m] | sort }}", "{{ n }}"] {
+        for then in [
+            "{{ n == m }}",
+            "{{ n < m }}",
+            "{{ [n] | join }}",
+            "{{ n ~ '' }}",
+            "{{ [n, m] | sort }}",
+            "{{ n }}",
+        ] {
             let source = format!("{{% set n = namespace() %}}{{% set m = namespace() %}}{hold}{then}");
             let error = template(&source).render(&ChatRequest::default()).unwrap_err();
             assert!(error.to_string().contains("cannot be put into a namespace"), "{source}: {error}");
@@ -433,9 +440,13 @@ fn a_namespace_cannot_become_part_of_a_namespace() {
 fn messages_can_be_gathered_in_a_namespace() {
     let source = "{% set n = namespace(kept=[]) %}{% for m in messages %}{% set n.kept = n.kept + [m] %}{% endfor %}\
         {{ n.kept | length }}";
-    let messages: Vec<Value> =
-        (0..2000).map(|i| json!({"role": "user", "content": [{"type": "text", "text": i.to_string()}]})).collect();
-    assert_eq!(template(source).render(&request(Value::Array(messages), json!({}))).unwrap().as_str(), "2000");
+    let messages: Vec<Value> = (0..2000)
+        .map(|i| json!({"role": "user", "content": [{"type": "text", "text": i.to_string()}]}))
+        .collect();
+    assert_eq!(
+        template(source).render(&request(Value::Array(messages), json!({}))).unwrap().as_str(),
+        "2000"
+    );
 }
 
 #[test]
