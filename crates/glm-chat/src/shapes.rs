@@ -109,7 +109,7 @@ mod tests {
             char::from(b'a' + (state >> 28) as u8)
         };
         let text: String = (0..1 << 20).map(|_| letter()).collect();
-        let shapes = Shapes::new(&[text.clone()]);
+        let shapes = Shapes::new(std::slice::from_ref(&text));
         assert!(
             shapes.is_head(&text[..1000]) && shapes.is_tail(&text[1000..]) && shapes.is_middle(&text[5..900])
         );
