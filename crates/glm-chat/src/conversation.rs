@@ -175,6 +175,11 @@ fn template_effort(effort: &str) -> Result<String, RequestError> {
     }
 }
 
+/// A string, and no integer that the reader of JSON keeps as one.
+fn is_text(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| crate::marked_integer(text).is_none())
+}
+
 fn normal_messages(messages: &[Value]) -> Result<Vec<Value>, RequestError> {
     let mut normal = messages
         .iter()
@@ -204,9 +209,9 @@ fn normal_message(at: usize, message: &Value) -> Result<Value, RequestError> {
         }
     }
     match message.get("content") {
-        Some(Value::String(_)) => {}
+        Some(content) if is_text(content) => {}
         Some(Value::Array(parts)) => {
-            if let Some(bad) = parts.iter().position(|p| !p.is_string() && !p.is_object()) {
+            if let Some(bad) = parts.iter().position(|p| !is_text(p) && !p.is_object()) {
                 return Err(RequestError::new(
                     format!("messages[{at}].content[{bad}]"),
                     "expected a string or an object",
@@ -258,14 +263,14 @@ fn normal_call(field: &str, call: &mut Value) -> Result<(), RequestError> {
     } else {
         (field.to_owned(), outer)
     };
-    if !inner.get("name").is_some_and(Value::is_string) {
+    if !inner.get("name").is_some_and(is_text) {
         return Err(RequestError::new(format!("{field}.name"), "expected a string"));
     }
     let arguments = match inner.get("arguments") {
         Some(Value::Object(_)) => return Ok(()),
         None | Some(Value::Null) => Value::Object(Map::new()),
         Some(Value::String(text)) if text.trim().is_empty() => Value::Object(Map::new()),
-        Some(Value::String(text)) => match crate::parse_json(text) {
+        Some(Value::String(text)) if crate::marked_integer(text).is_none() => match crate::parse_json(text) {
             Ok(object @ Value::Object(_)) => object,
             _ => Value::Object(Map::from_iter([("arguments".to_owned(), text.as_str().into())])),
         },

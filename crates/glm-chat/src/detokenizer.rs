@@ -9,11 +9,12 @@ pub(crate) struct Pieces {
     bytes: Vec<u8>,
     /// Token `i` is `bytes[ends[i - 1]..ends[i]]`.
     ends: Vec<u32>,
+    longest: usize,
 }
 
 impl Pieces {
     pub(crate) fn with_capacity(tokens: usize) -> Self {
-        Self { bytes: Vec::with_capacity(tokens * 7), ends: Vec::with_capacity(tokens) }
+        Self { bytes: Vec::with_capacity(tokens * 7), ends: Vec::with_capacity(tokens), longest: 0 }
     }
 
     /// Appends the next token, given as its text.
@@ -38,8 +39,15 @@ impl Pieces {
     }
 
     fn close(&mut self) {
+        let start = self.ends.last().map_or(0, |&end| end as usize);
+        self.longest = self.longest.max(self.bytes.len().saturating_sub(start));
         // A vocabulary is bounded by the file's metadata, far below 4 GiB; saturating keeps lookups in range anyway.
         self.ends.push(u32::try_from(self.bytes.len()).unwrap_or(u32::MAX));
+    }
+
+    /// Bytes of the longest token.
+    pub(crate) fn longest(&self) -> usize {
+        self.longest
     }
 
     /// The bytes of token `id`; empty for an id outside the vocabulary.

@@ -20,8 +20,8 @@ pub fn parse_json(text: &str) -> serde_json::Result<Value> {
     }
 }
 
-/// The digits of a marked string.
-pub(crate) fn marked_integer(text: &str) -> Option<&str> {
+/// The digits of an integer that [`parse_json`] keeps as a string; `None` for any other string.
+pub fn marked_integer(text: &str) -> Option<&str> {
     let digits = text.strip_prefix(MARK)?;
     is_integer(digits.as_bytes()).then_some(digits)
 }
@@ -36,6 +36,9 @@ fn is_integer(token: &[u8]) -> bool {
 }
 
 /// The text with every integer literal beyond 64 bits replaced by a marked string and `-0` by `0`; `None` if there is none.
+///
+/// Only where JSON has a value: after `:`, `,`, `[` or nothing, and not before `:`. Elsewhere a literal stays what it is, so
+/// that the reader refuses it (a string would do as the key of an object).
 fn mark_integers(text: &str) -> Option<String> {
     let bytes = text.as_bytes();
     let mut out = String::new();
@@ -57,7 +60,7 @@ fn mark_integers(text: &str) -> Option<String> {
                     at += 1;
                 }
                 let token = &text[start..at];
-                if !is_integer(token.as_bytes()) {
+                if !is_integer(token.as_bytes()) || !is_value(&bytes[..start], &bytes[at..]) {
                     continue;
                 }
                 if token == "-0" {
@@ -80,6 +83,14 @@ fn mark_integers(text: &str) -> Option<String> {
     }
     out.push_str(&text[copied..]);
     Some(out)
+}
+
+/// Whether what stands between `before` and `after` is in the place of a value.
+fn is_value(before: &[u8], after: &[u8]) -> bool {
+    let blank = |b: &&u8| matches!(b, b' ' | b'\t' | b'\n' | b'\r');
+    let last = before.iter().rev().find(|b| !blank(b));
+    let next = after.iter().find(|b| !blank(b));
+    matches!(last, None | Some(b':' | b',' | b'[')) && next != Some(&b':')
 }
 
 #[cfg(test)]
@@ -108,11 +119,15 @@ mod tests {
             "--18446744073709551616",
             "\"\\",
             "\"abc",
+            "{18446744073709551616:1}",
+            "{\"a\": 1, 18446744073709551616 : 1}",
+            "[1] 18446744073709551616",
             "-",
             "",
         ] {
             assert!(parse_json(text).is_err(), "{text}");
         }
+        assert!(parse_json("[ 18446744073709551616 , {\"a\" :\n18446744073709551616}]").is_ok());
         assert_eq!(marked_integer("\u{10FFFE}12a"), None);
         assert_eq!(marked_integer("12"), None);
     }

@@ -13,81 +13,47 @@
 //! are not white space, so that stripping white space works as without them.
 
 use crate::python_str::is_space;
-use crate::special::SpecialSet;
+use crate::shapes::Shapes;
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
-/// What request strings are compared with, all in lower case (ASCII).
-#[derive(Debug)]
-pub(crate) struct Shapes {
-    whole: SpecialSet,
-    firsts: HashSet<char>,
-    /// Proper beginnings and proper ends of special texts.
-    heads: HashSet<Box<str>>,
-    tails: HashSet<Box<str>>,
-    /// What lies strictly inside of one.
-    middles: HashSet<Box<str>>,
-}
-
-impl Shapes {
-    pub(crate) fn new(specials: &[String]) -> Self {
-        let lower: Vec<String> = specials.iter().map(|text| text.to_ascii_lowercase()).collect();
-        let (mut heads, mut tails, mut middles) = (HashSet::new(), HashSet::new(), HashSet::new());
-        for text in &lower {
-            let cuts: Vec<usize> = text.char_indices().map(|(at, _)| at).skip(1).collect();
-            for (i, &from) in cuts.iter().enumerate() {
-                heads.insert(text[..from].into());
-                tails.insert(text[from..].into());
-                // A special text of unreasonable length must not make a table of its square.
-                for &to in cuts[i + 1..].iter().take(64) {
-                    middles.insert(text[from..to].into());
-                }
-            }
+/// Byte positions of `text` where a sentinel has to stand, ascending.
+fn places(shapes: &Shapes, text: &str, grip: Grip) -> Vec<usize> {
+    let lower = text.to_ascii_lowercase();
+    let mut places = Vec::new();
+    if grip == Grip::Full {
+        let begins = lower.char_indices().filter(|(_, c)| shapes.begins_with(*c));
+        places.extend(begins.map(|(at, c)| at + c.len_utf8()));
+    } else {
+        let mut at = 0;
+        while let Some((range, _)) = shapes.whole().next(&lower, at) {
+            at = range.start + lower[range.start..].chars().next().map_or(1, char::len_utf8);
+            places.push(at);
         }
-        let firsts = lower.iter().filter_map(|text| text.chars().next()).collect();
-        Self { whole: SpecialSet::new(&lower), firsts, heads, tails, middles }
     }
-
-    /// Byte positions of `text` where a sentinel has to stand, ascending.
-    fn places(&self, text: &str, grip: Grip) -> Vec<usize> {
-        let lower = text.to_ascii_lowercase();
-        let mut places = Vec::new();
-        if grip == Grip::Full {
-            let begins = lower.char_indices().filter(|(_, c)| self.firsts.contains(c));
-            places.extend(begins.map(|(at, c)| at + c.len_utf8()));
-        } else {
-            let mut at = 0;
-            while let Some((range, _)) = self.whole.next(&lower, at) {
-                at = range.start + lower[range.start..].chars().next().map_or(1, char::len_utf8);
-                places.push(at);
+    if grip != Grip::Whole {
+        let end = lower.trim_end_matches(is_space).len();
+        let start = lower.len() - lower.trim_start_matches(is_space).len();
+        let longest = shapes.whole().longest();
+        for edge in [start, 0] {
+            let ends = (edge + 1..=lower.len().min(edge + longest)).filter(|&to| lower.is_char_boundary(to));
+            if ends.into_iter().any(|to| shapes.is_tail(&lower[edge..to])) {
+                places.push(edge);
             }
         }
-        if grip != Grip::Whole {
-            let end = lower.trim_end_matches(is_space).len();
-            let start = lower.len() - lower.trim_start_matches(is_space).len();
-            let longest = self.whole.longest();
-            for edge in [start, 0] {
-                let ends =
-                    (edge + 1..=lower.len().min(edge + longest)).filter(|&to| lower.is_char_boundary(to));
-                if ends.into_iter().any(|to| self.tails.contains(&lower[edge..to])) {
-                    places.push(edge);
-                }
-            }
-            for edge in [end, lower.len()] {
-                let starts =
-                    (edge.saturating_sub(longest)..edge).filter(|&from| lower.is_char_boundary(from));
-                if starts.into_iter().any(|from| self.heads.contains(&lower[from..edge])) {
-                    places.push(edge);
-                }
-            }
-            if grip == Grip::Full && self.middles.contains(lower.trim_matches(is_space)) {
-                places.push(end);
+        for edge in [end, lower.len()] {
+            let starts = (edge.saturating_sub(longest)..edge).filter(|&from| lower.is_char_boundary(from));
+            if starts.into_iter().any(|from| shapes.is_head(&lower[from..edge])) {
+                places.push(edge);
             }
         }
-        places.sort_unstable();
-        places.dedup();
-        places
+        if grip == Grip::Full && shapes.is_middle(lower.trim_matches(is_space)) {
+            places.push(end);
+        }
     }
+    places.sort_unstable();
+    places.dedup();
+    places
 }
 
 /// How firmly one string is held.
@@ -169,7 +135,7 @@ impl<'a> Shield<'a> {
         let mut note = |text: &str| used.extend(text.chars().filter(|&c| c >= '\u{FDD0}'));
         note(source);
         let mut see = |text: &str, grip| {
-            danger = danger || !shapes.places(text, grip).is_empty();
+            danger = danger || !places(shapes, text, grip).is_empty();
             note(text);
         };
         for (name, value) in variables {
@@ -226,7 +192,7 @@ impl<'a> Shield<'a> {
     }
 
     fn cover_text(&self, text: &str, grip: Grip) -> String {
-        let places = self.shapes.places(text, grip);
+        let places = places(self.shapes, text, grip);
         let mut out = String::with_capacity(text.len() + places.len() * self.sentinel.len_utf8());
         let mut done = 0;
         for place in places {

@@ -3,10 +3,12 @@
 use crate::conversation::{ChatRequest, RequestError};
 use crate::exact_json::marked_integer;
 use crate::limits::{self, TooLong};
+use crate::namespaces;
 use crate::prompt::Prompt;
 use crate::python_json::{BigInt, Dumps, float_repr};
 use crate::python_str;
-use crate::shield::{Inline, Level, NoSentinel, Shapes, Shield};
+use crate::shapes::Shapes;
+use crate::shield::{Inline, Level, NoSentinel, Shield};
 use crate::special::SpecialSet;
 use crate::stack;
 use minijinja::syntax::SyntaxConfig;
@@ -164,7 +166,8 @@ fn failure(error: &Error, fuel: u64) -> TemplateError {
 
 fn compile(source: &str) -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
-    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
+    environment.set_syntax(syntax.clone());
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_recursion_limit(100);
     environment.set_unknown_method_callback(method);
@@ -183,12 +186,13 @@ fn compile(source: &str) -> Result<Environment<'static>, Error> {
     environment.add_function("raise_exception", |message: String| -> Result<Value, Error> {
         Err(Error::new(ErrorKind::InvalidOperation, format!("{RAISED}{message}")))
     });
-    environment.add_template_owned(NAME, source.to_owned())?;
+    environment.add_filter(namespaces::FILTER, namespaces::without_namespace);
+    environment.add_template_owned(NAME, namespaces::guard(source, syntax)?)?;
     Ok(environment)
 }
 
 /// Charges for the text of a list or dictionary before it is made: the engine charges afterwards, and the text of a small
-/// value can be without bound (one list many times in another, or a namespace in itself).
+/// value can be without bound (one list many times in another).
 fn pay_for_printing(state: &State<'_, '_>, value: &Value, levels: usize) -> Result<(), Error> {
     state.consume_fuel(1 + value.as_str().map_or(0, |text| text.len() as u64 / 64))?;
     if !matches!(value.kind(), ValueKind::Seq | ValueKind::Map) {

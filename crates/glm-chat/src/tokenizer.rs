@@ -2,12 +2,12 @@
 
 use crate::byte_level;
 use crate::detokenizer::{Detokenizer, Pieces};
+use crate::long_word;
 use crate::pretokenizer::Pretokenizer;
 use crate::prompt::Prompt;
 use crate::special::SpecialSet;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tokenizers::Model;
 use tokenizers::models::bpe::{BPE, Vocab};
 
 /// A vocabulary as a model file holds it; plain data.
@@ -85,6 +85,29 @@ pub enum TokenizerError {
         /// Size of the vocabulary.
         tokens: usize,
     },
+    /// A special token longer than any name of one.
+    #[error(
+        "tokenizer.ggml.tokens[{id}] is a special token of {bytes} bytes; at most {LONGEST_SPECIAL} are taken"
+    )]
+    SpecialLength {
+        /// Its id.
+        id: u32,
+        /// Length of its text.
+        bytes: usize,
+    },
+    /// More special tokens than a vocabulary has a use for.
+    #[error(
+        "tokenizer.ggml.tokens[{id}] is special token number {count}, and they have {bytes} bytes; at most {MOST_SPECIALS} \
+         with {MOST_SPECIAL_BYTES} bytes are taken"
+    )]
+    SpecialCount {
+        /// The one that is too many.
+        id: u32,
+        /// How many there are up to it.
+        count: usize,
+        /// Bytes of their texts.
+        bytes: usize,
+    },
     /// The BPE library refused the vocabulary.
     #[error("the vocabulary was refused: {0}")]
     Library(String),
@@ -115,6 +138,12 @@ pub struct Tokenizer {
     stop: Vec<u32>,
     size: usize,
 }
+
+/// Special tokens are looked for at every character of a text and compared with every string of a request. Published
+/// vocabularies of the family have about 40 of 25 bytes at most; others have been seen with some thousand of 30.
+const LONGEST_SPECIAL: usize = 512;
+const MOST_SPECIALS: usize = 4096;
+const MOST_SPECIAL_BYTES: usize = 256 << 10;
 
 const NORMAL: i32 = 1;
 const CONTROL: i32 = 3;
@@ -181,6 +210,7 @@ impl Tokenizer {
         let mut special_by_text = HashMap::new();
         let mut special_texts = Vec::new();
         let mut special_ids = Vec::new();
+        let mut special_bytes = 0;
         let mut unused = Vec::new();
         for (id, (token, &kind)) in (0u32..).zip(source.tokens.into_iter().zip(&source.token_types)) {
             match kind {
@@ -189,6 +219,14 @@ impl Tokenizer {
                     unused.push(id);
                 }
                 CONTROL | USER_DEFINED => {
+                    if token.len() > LONGEST_SPECIAL {
+                        return Err(TokenizerError::SpecialLength { id, bytes: token.len() });
+                    }
+                    special_bytes += token.len();
+                    let count = special_texts.len() + 1;
+                    if count > MOST_SPECIALS || special_bytes > MOST_SPECIAL_BYTES {
+                        return Err(TokenizerError::SpecialCount { id, count, bytes: special_bytes });
+                    }
                     pieces.push_text(&token);
                     special_texts.push(token.clone());
                     special_ids.push(id);
@@ -289,13 +327,8 @@ impl Tokenizer {
     }
 
     fn encode_run(&self, text: &str, ids: &mut Vec<u32>) {
-        let mut word = String::new();
         for pretoken in self.pretokenizer.split(text) {
-            word.clear();
-            word.extend(pretoken.bytes().map(byte_level::char_of));
-            let tokens =
-                self.bpe.tokenize(&word).expect("every byte is a token, so no unknown token is needed");
-            ids.extend(tokens.into_iter().map(|token| token.id));
+            long_word::encode(&self.bpe, &self.pieces, pretoken.as_bytes(), ids);
         }
     }
 
@@ -306,9 +339,10 @@ impl Tokenizer {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The bytes of one token, which need not be whole characters.
-    pub fn token_bytes(&self, id: u32) -> &[u8] {
-        self.pieces.get(id)
+    /// Tokens that a text of `bytes` bytes has at the least: as many as if all were the longest one of the vocabulary. What
+    /// is too long by this need not be tokenised to be refused.
+    pub fn fewest_tokens(&self, bytes: usize) -> usize {
+        bytes.div_ceil(self.pieces.longest().max(1))
     }
 
     /// A decoder for a stream of ids.

@@ -23,9 +23,15 @@ impl Chat {
         Self { tokenizer, template }
     }
 
-    /// The prompt of a chat request, and what will read its answer.
-    pub(crate) fn open(&self, call: &ChatCall, ids: Arc<Ids>) -> Result<(Vec<u32>, Turn), ApiError> {
+    /// The prompt of a chat request, and what will read its answer. `context`: tokens that there is room for.
+    pub(crate) fn open(
+        &self,
+        call: &ChatCall,
+        context: usize,
+        ids: Arc<Ids>,
+    ) -> Result<(Vec<u32>, Turn), ApiError> {
         let prompt = self.template.render(&call.request).map_err(refused)?;
+        self.check_length("messages", prompt.as_str(), context)?;
         let thinking_open = prompt.thinking_open();
         let options = SplitterOptions {
             tools: call.request.tools.clone().unwrap_or_default(),
@@ -39,15 +45,25 @@ impl Chat {
         Ok((self.tokenizer.encode_prompt(&prompt), turn))
     }
 
-    /// The prompt of a completion request, and what will read its answer.
-    pub(crate) fn open_text(&self, call: &TextCall) -> (Vec<u32>, Turn) {
+    /// The prompt of a completion request, and what will read its answer. `context`: tokens that there is room for.
+    pub(crate) fn open_text(&self, call: &TextCall, context: usize) -> Result<(Vec<u32>, Turn), ApiError> {
         let prompt = match &call.prompt {
             TextPrompt::Ids(ids) => ids.clone(),
             TextPrompt::Text { text, special } => {
+                self.check_length("prompt", text, context)?;
                 self.tokenizer.encode(text, if *special { ParseSpecial::Yes } else { ParseSpecial::No })
             }
         };
-        (prompt, Turn::text(self.tokenizer.detokenizer(), call.settings.stops.clone()))
+        Ok((prompt, Turn::text(self.tokenizer.detokenizer(), call.settings.stops.clone())))
+    }
+
+    /// Refuses what cannot fit before it is tokenised, which would take a second a megabyte.
+    fn check_length(&self, param: &str, text: &str, context: usize) -> Result<(), ApiError> {
+        let least = self.tokenizer.fewest_tokens(text.len());
+        if least > context {
+            return Err(ApiError::text_exceeds_context(param, text.len(), least, context));
+        }
+        Ok(())
     }
 
     /// The tokens that end a turn.

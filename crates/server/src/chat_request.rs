@@ -4,7 +4,7 @@ use glm_chat::ChatRequest;
 use serde_json::Value;
 
 use crate::engine::SamplerParams;
-use crate::error::ApiError;
+use crate::error::{ApiError, log_text};
 use crate::field::Field;
 use crate::messages;
 use crate::settings::Settings;
@@ -77,13 +77,16 @@ fn refuse_unsupported(body: &Field<'_>) -> Result<(), ApiError> {
 /// The function tools. Other kinds are the client's own affair: they are left out with one warning.
 fn tools(tools: &Field<'_>) -> Result<Vec<Value>, ApiError> {
     let mut kept = Vec::new();
-    let mut skipped = Vec::new();
-    for tool in tools.array()?.unwrap_or_default() {
+    let (mut skipped, mut other) = (0_usize, "");
+    for tool in tools.array()?.into_iter().flatten() {
         let object = tool.object()?.ok_or_else(|| tool.expected("an object"))?;
         let kind = tool.get("type");
         let kind = kind.string()?.ok_or_else(|| kind.expected("a string"))?;
         if kind != "function" {
-            skipped.push(kind);
+            if skipped == 0 {
+                other = kind;
+            }
+            skipped += 1;
             continue;
         }
         let function = tool.get("function");
@@ -93,8 +96,11 @@ fn tools(tools: &Field<'_>) -> Result<Vec<Value>, ApiError> {
         function.get("parameters").object()?;
         kept.push(Value::Object(object.clone()));
     }
-    if !skipped.is_empty() {
-        tracing::warn!("tools of kinds other than \"function\" are left out: {}", skipped.join(", "));
+    if skipped > 0 {
+        tracing::warn!(
+            "{skipped} tools of kinds other than \"function\" are left out, the first is of kind {}",
+            log_text(other)
+        );
     }
     Ok(kept)
 }
@@ -103,7 +109,7 @@ fn tools(tools: &Field<'_>) -> Result<Vec<Value>, ApiError> {
 fn may_call(choice: &Field<'_>) -> Result<bool, ApiError> {
     match choice.value() {
         None => Ok(true),
-        Some(Value::String(word)) => match word.as_str() {
+        Some(Value::String(word)) if choice.is_text() => match word.as_str() {
             "auto" => Ok(true),
             "none" => Ok(false),
             "required" => Err(ApiError::unsupported(

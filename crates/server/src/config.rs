@@ -9,6 +9,9 @@ use crate::engine::SamplerParams;
 pub struct Config {
     /// Largest request body, bytes. Default 64 MiB.
     pub max_body: usize,
+    /// Bytes of all request bodies held at once, from their first byte until the prompt is made; at least
+    /// [`Config::max_body`]. Default 256 MiB; what is more gets a 503.
+    pub max_bodies: usize,
     /// Requests that may wait behind the running one. Default 32; one more gets a 429.
     pub queue: usize,
     /// Longest silence on an open event stream before a comment line is sent. Default 5 s: clients give up after 10 to
@@ -28,6 +31,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             max_body: 64 << 20,
+            max_bodies: 256 << 20,
             queue: 32,
             keep_alive: Duration::from_secs(5),
             shutdown_grace: Duration::from_secs(20),

@@ -67,6 +67,16 @@ impl ApiError {
         error
     }
 
+    /// The same about `bytes` bytes of text that are `least` tokens or more.
+    pub fn text_exceeds_context(param: &str, bytes: usize, least: usize, context: usize) -> Self {
+        let mut error = Self::context_exceeded(param, least, context);
+        error.message = format!(
+            "This model's maximum context length is {context} tokens. However, your {param} resulted in {bytes} bytes, \
+             which are {least} tokens or more."
+        );
+        error
+    }
+
     /// 403: the request came through a name or a page that has no business here.
     pub fn forbidden(message: impl Into<String>) -> Self {
         Self::new(StatusCode::FORBIDDEN, "permission_error", message)
@@ -89,6 +99,12 @@ impl ApiError {
     /// 408: the body stopped coming.
     pub fn body_timeout(seconds: u64) -> Self {
         let message = format!("No more of the request body came for {seconds} seconds.");
+        Self { close: true, ..Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message) }
+    }
+
+    /// 408: the body comes, but too slowly.
+    pub fn body_too_slow(pace: u64) -> Self {
+        let message = format!("The request body came more slowly than {pace} bytes a second.");
         Self { close: true, ..Self::new(StatusCode::REQUEST_TIMEOUT, "invalid_request_error", message) }
     }
 
@@ -119,6 +135,19 @@ impl ApiError {
             code: Some("queue_full"),
             retry: true,
             ..Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message)
+        }
+    }
+
+    /// 503: the bodies of other requests take all the memory that there is for them.
+    pub fn bodies_full(held: usize) -> Self {
+        let message = format!(
+            "The bodies of other requests take the {held} bytes that this server has for them; try again shortly."
+        );
+        Self {
+            code: Some("bodies_full"),
+            retry: true,
+            close: true,
+            ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable_error", message)
         }
     }
 
@@ -157,12 +186,31 @@ impl ApiError {
     }
 }
 
+/// Text with a client's words in it, for one line of a log: control characters escaped, and not longer than a line.
+pub(crate) fn log_text(text: &str) -> String {
+    const LONGEST: usize = 300;
+    let mut line = String::new();
+    for (n, c) in text.chars().enumerate() {
+        if n == LONGEST {
+            line.push('…');
+            break;
+        }
+        // U+2028, U+2029 and the marks that turn the direction of writing are no control characters by category.
+        if c.is_control() || matches!(c, '\u{2028}'..='\u{202E}' | '\u{2066}'..='\u{2069}') {
+            line.extend(c.escape_unicode());
+        } else {
+            line.push(c);
+        }
+    }
+    line
+}
+
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
         if self.status.is_server_error() {
-            tracing::warn!(status = self.status.as_u16(), "{}", self.message);
+            tracing::warn!(status = self.status.as_u16(), "{}", log_text(&self.message));
         } else {
-            tracing::debug!(status = self.status.as_u16(), "{}", self.message);
+            tracing::debug!(status = self.status.as_u16(), "{}", log_text(&self.message));
         }
         let mut response = (self.status, Json(self.body())).into_response();
         let headers = response.headers_mut();
@@ -173,5 +221,19 @@ impl IntoResponse for ApiError {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::log_text;
+
+    #[test]
+    fn a_client_cannot_forge_a_line_of_the_log() {
+        assert_eq!(log_text("tools[0] é 日"), "tools[0] é 日");
+        assert_eq!(log_text("a\nERROR b\r\u{1b}[2J\u{85}"), "a\\u{a}ERROR b\\u{d}\\u{1b}[2J\\u{85}");
+        assert_eq!(log_text("\u{2028}\u{202e}"), "\\u{2028}\\u{202e}");
+        let long = log_text(&"x".repeat(1 << 20));
+        assert_eq!(long.chars().count(), 301);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ops::RangeInclusive;
 
+use glm_chat::marked_integer;
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
@@ -69,9 +70,13 @@ impl<'a> Field<'a> {
     pub fn string(&self) -> Result<Option<&'a str>, ApiError> {
         match self.value {
             None => Ok(None),
-            Some(Value::String(text)) => Ok(Some(text)),
-            Some(_) => Err(self.expected("a string")),
+            Some(value) => text_of(value).map(Some).ok_or_else(|| self.expected("a string")),
         }
+    }
+
+    /// Whether a string is here.
+    pub fn is_text(&self) -> bool {
+        self.value.and_then(text_of).is_some()
     }
 
     /// A boolean.
@@ -132,23 +137,26 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// An array, element by element; a null element is given as absent.
-    pub fn array(&self) -> Result<Option<Vec<Field<'a>>>, ApiError> {
+    /// An array, element by element; a null element is given as absent. No more than one element's path is held: a body
+    /// of 64 MiB can hold 32 million elements.
+    pub fn array(&self) -> Result<Option<impl Iterator<Item = Field<'a>> + use<'a>>, ApiError> {
         match self.value {
             None => Ok(None),
-            Some(Value::Array(items)) => Ok(Some(
-                items
-                    .iter()
-                    .enumerate()
-                    .map(|(i, value)| Field {
-                        path: format!("{}[{i}]", self.path),
-                        value: Some(value).filter(|v| !v.is_null()),
-                    })
-                    .collect(),
-            )),
+            Some(Value::Array(items)) => {
+                let path = self.path.clone();
+                Ok(Some(items.iter().enumerate().map(move |(i, value)| Field {
+                    path: format!("{path}[{i}]"),
+                    value: Some(value).filter(|v| !v.is_null()),
+                })))
+            }
             Some(_) => Err(self.expected("an array")),
         }
     }
+}
+
+/// The text of a string; none for an integer that the parser hands on as one because no number type holds it.
+pub(crate) fn text_of(value: &Value) -> Option<&str> {
+    value.as_str().filter(|text| marked_integer(text).is_none())
 }
 
 /// A number without a fraction, exactly.
@@ -193,8 +201,7 @@ fn kind_of(value: &Value) -> &'static str {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
-        // How the parser hands on integers that no number type holds.
-        Value::String(text) if text.starts_with('\u{10FFFE}') => "a number of more than 64 bits",
+        Value::String(text) if marked_integer(text).is_some() => "a number of more than 64 bits",
         Value::String(_) => "a string",
         Value::Array(_) => "an array",
         Value::Object(_) => "an object",

@@ -22,10 +22,10 @@ mod routes;
 mod serve;
 mod settings;
 mod shutdown;
-mod stop;
 mod stream;
 mod text_request;
 mod turn;
+mod wire;
 
 pub use chat::Chat;
 pub use config::Config;

@@ -8,11 +8,11 @@ use crate::field::Field;
 /// 400 for the first thing in `messages` that is not as the API says.
 pub(crate) fn check(messages: &Field<'_>) -> Result<(), ApiError> {
     messages.required("an array of messages")?;
-    let items = messages.array()?.unwrap_or_default();
-    if items.is_empty() {
+    let mut items = messages.array()?.into_iter().flatten().peekable();
+    if items.peek().is_none() {
         return Err(ApiError::field(&messages.path, "must hold at least one message"));
     }
-    items.iter().try_for_each(message)
+    items.try_for_each(|item| message(&item))
 }
 
 fn message(item: &Field<'_>) -> Result<(), ApiError> {
@@ -38,14 +38,14 @@ fn message(item: &Field<'_>) -> Result<(), ApiError> {
 fn assistant(item: &Field<'_>) -> Result<(), ApiError> {
     item.get("reasoning_content").string()?;
     item.get("reasoning").string()?;
-    for call in item.get("tool_calls").array()?.unwrap_or_default() {
+    for call in item.get("tool_calls").array()?.into_iter().flatten() {
         call.object()?.ok_or_else(|| call.expected("an object"))?;
         let function = call.get("function");
         function.object()?.ok_or_else(|| function.expected("an object"))?;
         call.get("id").string()?;
         name_of(&function)?;
         let arguments = function.get("arguments");
-        if !matches!(arguments.value(), None | Some(Value::Object(_) | Value::String(_))) {
+        if !matches!(arguments.value(), None | Some(Value::Object(_))) && !arguments.is_text() {
             return Err(arguments.expected("a string or an object"));
         }
     }
@@ -65,12 +65,13 @@ pub(crate) fn name_of<'a>(function: &Field<'a>) -> Result<&'a str, ApiError> {
 /// Text, or parts that are text.
 fn content(content: &Field<'_>) -> Result<(), ApiError> {
     match content.value() {
-        None | Some(Value::String(_)) => return Ok(()),
+        None => return Ok(()),
+        Some(_) if content.is_text() => return Ok(()),
         Some(Value::Array(_)) => {}
         Some(_) => return Err(content.expected("a string or an array of parts")),
     }
-    for part in content.array()?.unwrap_or_default() {
-        if matches!(part.value(), Some(Value::String(_))) {
+    for part in content.array()?.into_iter().flatten() {
+        if part.is_text() {
             continue;
         }
         part.object()?.ok_or_else(|| part.expected("an object"))?;

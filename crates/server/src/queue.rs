@@ -28,7 +28,8 @@ pub(crate) struct Job {
 
 /// What a request hears. The last one is `Done` or `Failed`.
 ///
-/// The channel is unbounded, yet never holds more than one answer: at most a few updates a token.
+/// The channel is unbounded, yet what it holds is bounded: a few updates a token of one answer, and one for each of the
+/// engine's prefill steps if they are wanted. A client that takes nothing is cut off (see `wire`), and its answer ends.
 #[derive(Debug)]
 pub(crate) enum Update {
     /// `done` of `total` prompt tokens after `ms` milliseconds of work.

@@ -28,6 +28,8 @@ pub(crate) struct Reply {
     pub model: String,
     /// Streams only: whether a chunk with the token counts comes before the end.
     pub include_usage: bool,
+    /// Given or drawn: with it the answer can be had again.
+    pub seed: u64,
 }
 
 impl Reply {
@@ -63,16 +65,17 @@ impl Reply {
     /// The events that end a stream well.
     pub fn done(&self, out: &mut String, outcome: &Outcome) {
         let timings = ("timings", outcome.timings.to_json());
+        let seed = ("seed", json!(self.seed));
         let finish = json!(outcome.finish);
         if self.include_usage {
             self.chunk(out, self.nothing(), finish, []);
             let mut last = self.frame(true);
             last.insert("choices".to_owned(), json!([]));
             last.insert("usage".to_owned(), outcome.usage.to_json());
-            last.insert(timings.0.to_owned(), timings.1);
+            last.extend([timings, seed].map(|(key, value)| (key.to_owned(), value)));
             event(out, &Value::Object(last));
         } else {
-            self.chunk(out, self.nothing(), finish, [timings]);
+            self.chunk(out, self.nothing(), finish, [timings, seed]);
         }
         out.push_str("data: [DONE]\n\n");
     }
@@ -96,6 +99,7 @@ impl Reply {
         reply.insert("choices".to_owned(), json!([choice]));
         reply.insert("usage".to_owned(), outcome.usage.to_json());
         reply.insert("timings".to_owned(), outcome.timings.to_json());
+        reply.insert("seed".to_owned(), json!(self.seed));
         Value::Object(reply)
     }
 

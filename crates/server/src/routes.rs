@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, Request, State};
 use axum::http::{Method, StatusCode, Uri};
 use axum::middleware::{self, Next};
@@ -11,7 +12,7 @@ use axum::{Json, Router};
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::body;
+use crate::body::Bodies;
 use crate::chat::Chat;
 use crate::chat_request::ChatCall;
 use crate::config::Config;
@@ -30,6 +31,10 @@ use crate::turn::Turn;
 /// multiples of their size in memory.
 const PREPARING: usize = 2;
 
+/// Values in the JSON of a body, besides a token id for each place of the context. One takes some 100 bytes of memory, so
+/// that 64 MiB of `1,1,1` would take gigabytes; the longest conversations of coding agents have some ten thousand.
+const VALUES: usize = 1_000_000;
+
 /// What every request needs.
 pub(crate) struct App {
     config: Config,
@@ -39,6 +44,7 @@ pub(crate) struct App {
     check: HostCheck,
     ids: Arc<Ids>,
     preparing: Arc<Semaphore>,
+    bodies: Bodies,
     /// For `/v1/models`: when this server started.
     started: u64,
 }
@@ -46,6 +52,7 @@ pub(crate) struct App {
 impl App {
     pub fn new(config: Config, chat: Arc<Chat>, info: ModelInfo, queue: Arc<Queue>, loopback: bool) -> Self {
         let check = HostCheck::new(loopback, &config.allowed_hosts, &config.allowed_origins);
+        let bodies = Bodies::new(config.max_body, config.max_bodies);
         Self {
             config,
             chat,
@@ -54,6 +61,7 @@ impl App {
             check,
             ids: Arc::new(Ids::new()),
             preparing: Arc::new(Semaphore::new(PREPARING)),
+            bodies,
             started: now(),
         }
     }
@@ -89,20 +97,18 @@ async fn check_host(State(app): State<Arc<App>>, request: Request, next: Next) -
 }
 
 async fn chat_completions(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
-    let bytes = body::read_json(request, app.config.max_body).await?;
-    let ready = prepare(&app, move |app| {
-        let call = ChatCall::read(&parse(&bytes)?, app.info.vocab, &app.config.sampler, app.ids.seed())?;
-        let (prompt, turn) = app.chat.open(&call, Arc::clone(&app.ids))?;
+    let ready = prepare(&app, request, |app, body| {
+        let call = ChatCall::read(body, app.info.vocab, &app.config.sampler, app.ids.seed())?;
+        let (prompt, turn) = app.chat.open(&call, app.info.context, Arc::clone(&app.ids))?;
         Ok(Ready { prompt, turn, settings: call.settings, kind: Kind::Chat })
     });
     answer(&app, ready.await?).await
 }
 
 async fn completions(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
-    let bytes = body::read_json(request, app.config.max_body).await?;
-    let ready = prepare(&app, move |app| {
-        let call = TextCall::read(&parse(&bytes)?, app.info.vocab, &app.config.sampler, app.ids.seed())?;
-        let (prompt, turn) = app.chat.open_text(&call);
+    let ready = prepare(&app, request, |app, body| {
+        let call = TextCall::read(body, &app.info, &app.config.sampler, app.ids.seed())?;
+        let (prompt, turn) = app.chat.open_text(&call, app.info.context)?;
         if prompt.is_empty() {
             return Err(ApiError::field("prompt", "must hold at least one token"));
         }
@@ -111,18 +117,25 @@ async fn completions(State(app): State<Arc<App>>, request: Request) -> Result<Re
     answer(&app, ready.await?).await
 }
 
-/// Runs `work` where blocking is allowed, then checks that the prompt fits.
+/// Reads a body, runs `work` on its JSON where blocking is allowed, then checks that the prompt fits.
 async fn prepare(
     app: &Arc<App>,
-    work: impl FnOnce(&App) -> Result<Ready, ApiError> + Send + 'static,
+    request: Request,
+    work: impl FnOnce(&App, &Value) -> Result<Ready, ApiError> + Send + 'static,
 ) -> Result<Ready, ApiError> {
+    // A request that would be refused anyway must not take memory first.
+    if let Err(full) = app.queue.check() {
+        return Err(app.bodies.refuse(request, full));
+    }
+    let body = app.bodies.read_json(request).await?;
     app.queue.check()?;
     let lost = |_| ApiError::internal("The request could not be prepared; the server's log says more.");
     let permit = Arc::clone(&app.preparing).acquire_owned().await.map_err(|_| ApiError::shutting_down())?;
     let worker = Arc::clone(app);
     let ready = tokio::task::spawn_blocking(move || {
         let _permit = permit;
-        work(&worker)
+        // The body counts until its values are gone, too.
+        work(&worker, &parse(body.as_slice(), worker.info.context)?)
     })
     .await
     .map_err(lost)??;
@@ -147,6 +160,7 @@ async fn answer(app: &App, ready: Ready) -> Result<Response, ApiError> {
     let Ready { prompt, turn, settings, kind } = ready;
     let room = app.info.context - prompt.len();
     let id = app.ids.name(if kind == Kind::Chat { "chatcmpl-" } else { "cmpl-" });
+    let seed = settings.sampler.seed;
     let options = Options {
         // More than fits is clamped: coding agents ask for 32,000 every time. The finish reason tells.
         max_tokens: settings.max_tokens.map_or(room, |n| n.min(room)),
@@ -159,6 +173,7 @@ async fn answer(app: &App, ready: Ready) -> Result<Response, ApiError> {
         created: now(),
         model: app.info.id.clone(),
         include_usage: settings.include_usage,
+        seed,
     };
     let (sender, mut updates) = mpsc::unbounded_channel();
     app.queue.submit(Job { id, prompt, options, turn, progress: settings.progress, reply: sender })?;
@@ -177,19 +192,57 @@ async fn answer(app: &App, ready: Ready) -> Result<Response, ApiError> {
     Err(ApiError::internal("The answer was lost."))
 }
 
-fn parse(bytes: &[u8]) -> Result<Value, ApiError> {
+/// The JSON of a body. Most it may hold: [`VALUES`] and as many as the context has tokens.
+fn parse(bytes: &[u8], context: usize) -> Result<Value, ApiError> {
     let text = std::str::from_utf8(bytes).map_err(|e| {
         ApiError::invalid(format!("The request body is not UTF-8 from byte {} on.", e.valid_up_to()))
     })?;
+    let most = VALUES.saturating_add(context);
+    let values = values(bytes, most);
+    if values > most {
+        return Err(ApiError::invalid(format!(
+            "The request body holds {values} JSON values or more, and at most {most} are taken: {VALUES} and the context of \
+             {context} tokens."
+        )));
+    }
     // Integers of any size reach the prompt with all their digits.
     glm_chat::parse_json(text).map_err(|e| ApiError::invalid(format!("The request body is not JSON: {e}.")))
+}
+
+/// Not fewer than the values of a JSON text, and exact where it is more than `most`.
+fn values(bytes: &[u8], most: usize) -> usize {
+    let opens = |b: &&u8| matches!(b, b',' | b'[' | b'{');
+    let rough = 1 + bytes.iter().filter(opens).count();
+    if rough <= most {
+        return rough;
+    }
+    // Most of them may stand in strings.
+    let mut count = 1;
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        if byte == b'"' {
+            at += 1;
+            while bytes.get(at).is_some_and(|&b| b != b'"') {
+                at += if bytes[at] == b'\\' { 2 } else { 1 };
+            }
+        }
+        count += usize::from(opens(&&byte));
+        at += 1;
+    }
+    count
 }
 
 async fn models(State(app): State<Arc<App>>) -> Json<Value> {
     Json(json!({"object": "list", "data": [describe(&app)]}))
 }
 
-async fn model(State(app): State<Arc<App>>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+async fn model(
+    State(app): State<Arc<App>>,
+    uri: Uri,
+    id: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, ApiError> {
+    // What is no UTF-8 once it is decoded is no name of a model either.
+    let id = id.map_or_else(|_| uri.path().to_owned(), |Path(id)| id);
     if id == app.info.id {
         return Ok(Json(describe(&app)));
     }
@@ -223,4 +276,26 @@ async fn no_such_path(method: Method, uri: Uri) -> ApiError {
 
 async fn no_such_method(method: Method, uri: Uri) -> ApiError {
     ApiError::method_not_allowed(&method, uri.path())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{VALUES, parse, values};
+
+    #[test]
+    fn values_are_counted_before_they_are_made() {
+        assert_eq!(values(br#"{"a": [1, 2, {}], "b": "x"}"#, 0), 7);
+        assert_eq!(values(br#"{"a": "[[,,\\\"{,", "b": 1}"#, 5), 3);
+        assert_eq!(values(b"\"\\", 0), 1);
+        let many = format!("[{}1]", "1,".repeat(VALUES + 100));
+        let error = parse(many.as_bytes(), 50).unwrap_err();
+        assert!(
+            error.message.contains("holds 1000102 JSON values or more, and at most 1000050"),
+            "{}",
+            error.message
+        );
+        assert!(parse(many.as_bytes(), 200).is_ok());
+        let text = format!("[\"{}\"]", ",".repeat(2 * VALUES));
+        assert!(parse(text.as_bytes(), 50).is_ok(), "commas of a text are no values");
+    }
 }

@@ -19,12 +19,16 @@ use crate::engine::Generate;
 use crate::queue::{self, Queue};
 use crate::routes::{self, App};
 use crate::shutdown::Shutdown;
+use crate::wire::{self, Wire};
 
 /// Connections served at the same time; more wait to be accepted.
 const CONNECTIONS: usize = 512;
 
 /// How long a client may take over a request's head, and an idle connection may stay open.
 const HEAD: Duration = Duration::from_secs(60);
+
+/// How long a client may take nothing of its answer.
+const STALL: Duration = Duration::from_secs(60);
 
 /// What a cut answer gets to leave the machine, and a cut engine to end its step.
 const FLUSH: Duration = Duration::from_secs(2);
@@ -219,18 +223,26 @@ async fn accept(
     }
 }
 
-/// Serves one connection. hyper drops the request's future, or the stream's body, as soon as the client closes.
+/// Serves one connection. The request's future, or the stream's body, is dropped as soon as the client closes: by hyper, or
+/// with the connection, where hyper does not look because the client has sent more than its request.
 async fn connection(stream: TcpStream, router: Router, mut finishing: watch::Receiver<bool>) {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(HEAD);
     let service = TowerToHyperService::new(router);
-    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let stream = Arc::new(stream);
+    let wire = Wire::new(Arc::clone(&stream), STALL);
+    let mut connection = std::pin::pin!(builder.serve_connection(TokioIo::new(wire), service));
+    let mut gone = std::pin::pin!(wire::gone(&stream));
     tokio::select! {
         result = connection.as_mut() => return log_end(result),
+        () = gone.as_mut() => return,
         _ = finishing.wait_for(|finish| *finish) => {}
     }
     connection.as_mut().graceful_shutdown();
-    log_end(connection.await);
+    tokio::select! {
+        result = connection => log_end(result),
+        () = gone => {}
+    }
 }
 
 fn log_end(result: Result<(), hyper::Error>) {

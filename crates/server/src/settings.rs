@@ -1,5 +1,7 @@
 //! The fields that every completion request shares: sampling, limits, stop strings, streaming.
 
+use std::ops::RangeInclusive;
+
 use serde_json::Value;
 
 use crate::engine::SamplerParams;
@@ -9,6 +11,10 @@ use crate::field::Field;
 /// Most stop strings, and the most bytes of one. Both bound the work that a token costs.
 const STOPS: usize = 16;
 const STOP_BYTES: usize = 1024;
+
+/// Repetition penalties that are taken; 1 is off. A logit is divided or multiplied by it, and beyond these it is no penalty
+/// any more: models have logits of 10 to 50, and clients use 0.8 to 2.
+const REPETITION: RangeInclusive<f32> = 0.01..=100.0;
 
 /// What a request asks of sampling and delivery, checked.
 #[derive(Debug)]
@@ -67,17 +73,16 @@ fn max_tokens(body: &Field<'_>) -> Result<Option<usize>, ApiError> {
 }
 
 fn stops(stop: &Field<'_>) -> Result<Vec<String>, ApiError> {
-    let items = match stop.value() {
-        None => return Ok(Vec::new()),
-        Some(Value::String(_)) => vec![stop.clone()],
-        Some(Value::Array(_)) => stop.array()?.unwrap_or_default(),
-        Some(_) => return Err(stop.expected("a string or an array of strings")),
-    };
-    if items.len() > STOPS {
-        let text = format!("at most {STOPS} stop strings are supported, and there are {}", items.len());
-        return Err(ApiError::field(&stop.path, text));
+    match stop.value() {
+        None => Ok(Vec::new()),
+        Some(Value::Array(items)) if items.len() > STOPS => {
+            let text = format!("at most {STOPS} stop strings are supported, and there are {}", items.len());
+            Err(ApiError::field(&stop.path, text))
+        }
+        Some(Value::Array(_)) => stop.array()?.into_iter().flatten().map(|item| one_stop(&item)).collect(),
+        Some(_) if stop.is_text() => Ok(vec![one_stop(stop)?]),
+        Some(_) => Err(stop.expected("a string or an array of strings")),
     }
-    items.iter().map(one_stop).collect()
 }
 
 fn one_stop(item: &Field<'_>) -> Result<String, ApiError> {
@@ -115,10 +120,7 @@ fn sampler(
         params.min_p = p;
     }
     let repetition = body.first_of(&["repetition_penalty", "repeat_penalty"]);
-    if let Some(p) = repetition.number(0.0..=f32::MAX)? {
-        if p == 0.0 {
-            return Err(ApiError::field(&repetition.path, "must be above 0; 1 is off"));
-        }
+    if let Some(p) = repetition.number(REPETITION)? {
         params.repetition_penalty = p;
     }
     if let Some(p) = body.get("presence_penalty").number(-2.0..=2.0)? {
@@ -148,7 +150,9 @@ fn logit_bias(field: &Field<'_>, vocab: usize) -> Result<Option<Vec<(u32, f32)>>
     let mut biases = Vec::with_capacity(map.len());
     for key in map.keys() {
         let entry = field.get(key);
-        let token = key.parse::<u32>().ok().filter(|id| (*id as usize) < vocab).ok_or_else(|| {
+        // One spelling a token: "05" and "+5" beside "5" would add up to more than a bias may be.
+        let id = key.parse::<u32>().ok().filter(|id| (*id as usize) < vocab && id.to_string() == *key);
+        let token = id.ok_or_else(|| {
             ApiError::field(&entry.path, format_args!("{key:?} is not a token id below {vocab}"))
         })?;
         let bias = entry.number(-100.0..=100.0)?.ok_or_else(|| entry.expected("a number"))?;
@@ -206,8 +210,8 @@ mod tests {
     #[test]
     fn whatever_is_accepted_can_be_sampled() {
         let extremes = [
-            json!({"temperature": 3.4e38, "top_p": 0, "min_p": 1, "repetition_penalty": 1e-40, "top_k": i64::MAX}),
-            json!({"temperature": 1e-300, "top_p": 1e-300, "min_p": 0, "repetition_penalty": 3e38, "top_k": -1}),
+            json!({"temperature": 3.4e38, "top_p": 0, "min_p": 1, "repetition_penalty": 0.01, "top_k": i64::MAX}),
+            json!({"temperature": 1e-300, "top_p": 1e-300, "min_p": 0, "repetition_penalty": 100, "top_k": -1}),
             json!({"temperature": -0.0, "logit_bias": {"0": -100, "299": 100}, "penalty_last_n": 0}),
         ];
         for body in extremes {
@@ -240,12 +244,17 @@ mod tests {
             (json!({"top_k": "40"}), "top_k", "top_k: expected a whole number, found a string"),
             (json!({"top_p": 1.1}), "top_p", "top_p: 1.1 is not in 0 to 1"),
             (json!({"min_p": []}), "min_p", "min_p: expected a number, found an array"),
-            (json!({"repetition_penalty": 0}), "repetition_penalty", "must be above 0"),
+            (json!({"repetition_penalty": 0}), "repetition_penalty", "0 is not in 0.01 to 100"),
+            (json!({"repetition_penalty": 1e-40}), "repetition_penalty", "is not in 0.01 to 100"),
+            (json!({"repeat_penalty": 3e38}), "repeat_penalty", "is not in 0.01 to 100"),
             (json!({"presence_penalty": 3}), "presence_penalty", "presence_penalty: 3 is not in -2 to 2"),
             (json!({"frequency_penalty": {}}), "frequency_penalty", "expected a number, found an object"),
             (json!({"penalty_last_n": -2}), "penalty_last_n", "penalty_last_n: -2 is not in -1 and above"),
             (json!({"logit_bias": {"300": 1}}), "logit_bias.300", "is not a token id below 300"),
             (json!({"logit_bias": {"x": 1}}), "logit_bias.x", "is not a token id below 300"),
+            (json!({"logit_bias": {"05": 1}}), "logit_bias.05", "is not a token id below 300"),
+            (json!({"logit_bias": {"5": 1, "+5": 1}}), "logit_bias.+5", "is not a token id below 300"),
+            (json!({"logit_bias": {"-0": 1}}), "logit_bias.-0", "is not a token id below 300"),
             (json!({"logit_bias": {"5": 101}}), "logit_bias.5", "is not in -100 to 100"),
             (json!({"logit_bias": {"5": null}}), "logit_bias.5", "expected a number, found nothing"),
             (json!({"logit_bias": [[5, 1]]}), "logit_bias", "expected an object, found an array"),

@@ -22,49 +22,9 @@ impl Shutdown {
         Self { asked: Arc::new(watch::Sender::new(0)) }
     }
 
-    /// One that counts Ctrl-C and, on Unix, SIGTERM.
-    ///
-    /// # Errors
-    /// When the system refuses a signal handler.
-    ///
-    /// # Panics
-    /// Outside a tokio runtime, as all of tokio does.
-    pub fn on_signals() -> std::io::Result<Self> {
-        let shutdown = Self::new();
-        let asked = shutdown.clone();
-        #[cfg(unix)]
-        {
-            use tokio::signal::unix::{SignalKind, signal};
-            let mut interrupt = signal(SignalKind::interrupt())?;
-            let mut terminate = signal(SignalKind::terminate())?;
-            tokio::spawn(async move {
-                loop {
-                    tokio::select! {
-                        Some(()) = interrupt.recv() => {}
-                        Some(()) = terminate.recv() => {}
-                        else => return,
-                    }
-                    asked.request();
-                }
-            });
-        }
-        #[cfg(not(unix))]
-        tokio::spawn(async move {
-            while tokio::signal::ctrl_c().await.is_ok() {
-                asked.request();
-            }
-        });
-        Ok(shutdown)
-    }
-
     /// Asks once more: the first call lets running requests finish, the second stops at once.
     pub fn request(&self) {
         self.asked.send_modify(|n| *n = n.saturating_add(1));
-    }
-
-    /// How often it was asked.
-    pub fn requests(&self) -> usize {
-        *self.asked.borrow()
     }
 
     /// Waits until it was asked `times` times.

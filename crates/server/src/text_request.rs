@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use crate::engine::SamplerParams;
+use crate::engine::{ModelInfo, SamplerParams};
 use crate::error::ApiError;
-use crate::field::Field;
+use crate::field::{Field, text_of};
 use crate::settings::Settings;
 
 /// A checked completion request.
@@ -28,10 +28,15 @@ pub(crate) enum TextPrompt {
 
 impl TextCall {
     /// Checks every field that is known and ignores the others.
-    pub fn read(body: &Value, vocab: usize, defaults: &SamplerParams, seed: u64) -> Result<Self, ApiError> {
+    pub fn read(
+        body: &Value,
+        info: &ModelInfo,
+        defaults: &SamplerParams,
+        seed: u64,
+    ) -> Result<Self, ApiError> {
         let body = Field::root(body)?;
         body.get("model").string()?;
-        let settings = Settings::read(&body, vocab, defaults, seed)?;
+        let settings = Settings::read(&body, info.vocab, defaults, seed)?;
         let echo = body.get("echo");
         if echo.bool()? == Some(true) {
             return Err(ApiError::unsupported(&echo.path, "repeating the prompt is not supported"));
@@ -47,71 +52,69 @@ impl TextCall {
             return Err(ApiError::unsupported(&logprobs.path, "log probabilities are not supported"));
         }
         let special = body.get("parse_special").bool()?.unwrap_or(true);
-        let prompt = prompt(&body.get("prompt"), vocab, special)?;
+        let prompt = prompt(&body.get("prompt"), info, special)?;
         Ok(Self { settings, prompt })
     }
 }
 
-fn prompt(field: &Field<'_>, vocab: usize, special: bool) -> Result<TextPrompt, ApiError> {
+fn prompt(field: &Field<'_>, info: &ModelInfo, special: bool) -> Result<TextPrompt, ApiError> {
     const WHAT: &str = "a string or an array of token ids";
-    let text = |text: &str| TextPrompt::Text { text: text.to_owned(), special };
-    match field.required(WHAT)? {
-        Value::String(prompt) => Ok(text(prompt)),
-        Value::Array(_) => {
-            let items = field.array()?.unwrap_or_default();
-            match items.as_slice() {
-                [] => Err(ApiError::field(&field.path, "must not be empty")),
-                // An array of one prompt is that prompt.
-                [only] if only.value().is_some_and(|v| v.is_string() || v.is_array()) => {
-                    prompt_of_one(only, vocab, text)
-                }
-                [first, ..] if first.value().is_some_and(|v| v.is_string() || v.is_array()) => {
-                    Err(ApiError::unsupported(&field.path, "only one prompt a request is supported"))
-                }
-                items => ids(items, vocab),
+    let Value::Array(items) = field.required(WHAT)? else { return text(field, WHAT, special) };
+    let prompts = |value: &Value| text_of(value).is_some() || value.is_array();
+    match items.as_slice() {
+        [] => Err(ApiError::field(&field.path, "must not be empty")),
+        // An array of one prompt is that prompt.
+        [only] if prompts(only) => {
+            let only = field.array()?.into_iter().flatten().next().unwrap_or_else(|| field.clone());
+            match only.value() {
+                Some(Value::Array(items)) => ids(&only, items.len(), info),
+                _ => text(&only, WHAT, special),
             }
         }
-        _ => Err(field.expected(WHAT)),
+        [first, ..] if prompts(first) => {
+            Err(ApiError::unsupported(&field.path, "only one prompt a request is supported"))
+        }
+        items => ids(field, items.len(), info),
     }
 }
 
-fn prompt_of_one(
-    only: &Field<'_>,
-    vocab: usize,
-    text: impl Fn(&str) -> TextPrompt,
-) -> Result<TextPrompt, ApiError> {
-    match only.value() {
-        Some(Value::String(prompt)) => Ok(text(prompt)),
-        _ => {
-            let items = only.array()?.unwrap_or_default();
-            if items.is_empty() {
-                return Err(ApiError::field(&only.path, "must not be empty"));
-            }
-            ids(&items, vocab)
-        }
-    }
+fn text(field: &Field<'_>, what: &str, special: bool) -> Result<TextPrompt, ApiError> {
+    let text = field.value().and_then(text_of).ok_or_else(|| field.expected(what))?;
+    Ok(TextPrompt::Text { text: text.to_owned(), special })
 }
 
-fn ids(items: &[Field<'_>], vocab: usize) -> Result<TextPrompt, ApiError> {
-    let id = |item: &Field<'_>| {
+/// The `count` ids of an array.
+fn ids(field: &Field<'_>, count: usize, info: &ModelInfo) -> Result<TextPrompt, ApiError> {
+    if count == 0 {
+        return Err(ApiError::field(&field.path, "must not be empty"));
+    }
+    if count >= info.context {
+        return Err(ApiError::context_exceeded("prompt", count, info.context));
+    }
+    let vocab = info.vocab;
+    let id = |item: Field<'_>| {
         let n = item.integer(i64::MIN..=i64::MAX)?.ok_or_else(|| item.expected("a token id"))?;
         u32::try_from(n)
             .ok()
             .filter(|id| (*id as usize) < vocab)
             .ok_or_else(|| ApiError::field(&item.path, format_args!("{n} is not a token id below {vocab}")))
     };
-    items.iter().map(id).collect::<Result<_, _>>().map(TextPrompt::Ids)
+    field.array()?.into_iter().flatten().map(id).collect::<Result<_, _>>().map(TextPrompt::Ids)
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{SamplerParams, TextCall, TextPrompt};
+    use super::{ModelInfo, SamplerParams, TextCall, TextPrompt};
     use crate::error::ApiError;
 
+    fn info() -> ModelInfo {
+        ModelInfo { id: "model".into(), context: 50, vocab: 300 }
+    }
+
     fn read(body: Value) -> Result<TextPrompt, ApiError> {
-        TextCall::read(&body, 300, &SamplerParams::default(), 7).map(|call| call.prompt)
+        TextCall::read(&body, &info(), &SamplerParams::default(), 7).map(|call| call.prompt)
     }
 
     #[test]
@@ -148,6 +151,33 @@ mod tests {
             assert_eq!(error.param.as_deref(), Some(path), "{body}");
             assert!(error.message.contains(text), "{body}: {}", error.message);
         }
-        assert!(TextCall::read(&json!([]), 300, &SamplerParams::default(), 7).is_err());
+        assert!(TextCall::read(&json!([]), &info(), &SamplerParams::default(), 7).is_err());
+    }
+
+    #[test]
+    fn more_ids_than_the_context_are_refused_before_one_is_looked_at() {
+        for prompt in [json!(vec!["no id"; 1]), json!([vec![5; 49]])] {
+            assert!(read(json!({ "prompt": prompt })).is_ok());
+        }
+        for prompt in [json!(vec![json!({}); 50]), json!([vec![5; 60]])] {
+            let error = read(json!({ "prompt": prompt })).unwrap_err();
+            assert_eq!(error.code, Some("context_length_exceeded"));
+            assert!(error.message.contains("is 50 tokens"), "{}", error.message);
+        }
+    }
+
+    #[test]
+    fn an_integer_of_more_than_64_bits_is_no_text() {
+        for (body, path) in [
+            (r#"{"prompt": 123456789012345678901}"#, "prompt"),
+            (r#"{"prompt": [123456789012345678901]}"#, "prompt[0]"),
+            (r#"{"prompt": "a", "model": 123456789012345678901}"#, "model"),
+            (r#"{"prompt": "a", "stop": 123456789012345678901}"#, "stop"),
+            (r#"{"prompt": "a", "stop": [123456789012345678901]}"#, "stop[0]"),
+        ] {
+            let error = read(glm_chat::parse_json(body).unwrap()).unwrap_err();
+            assert_eq!(error.param.as_deref(), Some(path), "{body}");
+            assert!(error.message.ends_with("found a number of more than 64 bits"), "{}", error.message);
+        }
     }
 }

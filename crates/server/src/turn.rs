@@ -3,11 +3,10 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use glm_chat::{ChatEvent, Detokenizer, Ending, FinishReason, Splitter};
+use glm_chat::{ChatEvent, Detokenizer, Ending, FinishReason, Splitter, StopStrings};
 
 use crate::id::Ids;
 use crate::outcome::{Clock, Outcome};
-use crate::stop::StopStrings;
 
 /// A piece of an answer. A whole reply is the sum of the same pieces that a stream carries.
 #[derive(Clone, Debug, PartialEq, Eq)]

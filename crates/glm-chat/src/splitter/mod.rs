@@ -10,8 +10,10 @@ mod code;
 mod event;
 mod marker;
 mod schema;
+mod stop;
 
-pub use event::{ChatEvent, Ending, FinishReason, Reply, ToolCall, merge};
+pub use event::{ChatEvent, Ending, FinishReason};
+pub use stop::StopStrings;
 
 use crate::detokenizer::Detokenizer;
 use crate::tokenizer::Tokenizer;
@@ -66,8 +68,8 @@ enum Mode {
 
 /// Splits the tokens of one answer into reasoning, text and tool calls.
 ///
-/// The events depend on the tokens alone: pushing them one by one or many at a time gives the same after [`merge`], and
-/// a reply that is not streamed is the merged list.
+/// The events depend on the tokens alone: pushing them one by one or many at a time gives the same once neighbouring pieces
+/// of one kind are joined, and a reply that is not streamed is that list.
 ///
 /// Rules, beside those of the format (model-spec 10.3):
 /// - Reasoning ends at `</think>`. If the turn ends without one and there is neither text nor call, the reasoning is
@@ -181,8 +183,7 @@ impl Splitter {
         self.stopped.is_some()
     }
 
-    /// Whether the next token would be reasoning.
-    pub fn reasoning(&self) -> bool {
+    fn reasoning(&self) -> bool {
         matches!(self.mode, Mode::Reasoning)
     }
 

@@ -1,32 +1,44 @@
 //! What a request's tools declare: names, and the JSON types of arguments.
 
-use serde_json::{Map, Value};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// The declared tools of a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tools(Vec<Tool>);
 
-/// One declared tool.
+/// One declared tool, its types already resolved: a schema is a program of the client's, and the thread that decodes must
+/// not run it.
 #[derive(Clone, Debug)]
 pub(crate) struct Tool {
     pub(crate) name: String,
-    /// The schema of its arguments, an empty object if it declares none.
-    parameters: Value,
+    /// The types of each declared argument.
+    properties: BTreeMap<String, Types>,
+    /// The types of any other argument.
+    others: Types,
 }
 
-/// References of a schema that are followed before giving up: a schema may refer to itself.
+/// References and alternatives inside each other that are followed before giving up: a schema may refer to itself.
 const MAX_DEPTH: usize = 16;
+
+/// Schemas (and list entries in them) that are looked at for one argument, and for all tools of a request. An argument of
+/// a published tool has fewer than 50; a schema of twenty that name each other has 20^8 within the depth.
+const NODES_PER_ARGUMENT: usize = 1_000;
+const NODES_PER_REQUEST: usize = 1_000_000;
 
 impl Tools {
     /// Reads declarations of either form, `{"type":"function","function":{…}}` or the inner object. Entries without a
     /// name cannot be called and are left out.
     pub(crate) fn new(declared: &[Value]) -> Self {
+        let mut left = NODES_PER_REQUEST;
+        let nothing = Value::Null;
         let tools = declared.iter().filter_map(|tool| {
             let function = tool.get("function").unwrap_or(tool);
             let name = function.get("name")?.as_str()?.trim();
             let parameters = ["parameters", "input_schema"].iter().find_map(|key| function.get(*key));
-            let parameters = parameters.cloned().unwrap_or_else(|| Value::Object(Map::new()));
-            (!name.is_empty()).then(|| Tool { name: name.to_owned(), parameters })
+            let parameters = parameters.unwrap_or(&nothing);
+            (!name.is_empty()).then(|| Tool::new(name, parameters, &mut left))
         });
         Self(tools.collect())
     }
@@ -56,31 +68,39 @@ impl Tools {
 }
 
 impl Tool {
-    fn property(&self, key: &str) -> Option<&Value> {
-        self.parameters.get("properties")?.get(key)
+    fn new(name: &str, parameters: &Value, left: &mut usize) -> Self {
+        let mut types = |schema: &Value| {
+            let granted = NODES_PER_ARGUMENT.min(*left);
+            let mut nodes = granted;
+            let types = types_of(schema, parameters, MAX_DEPTH, &mut nodes);
+            *left -= granted - nodes;
+            types
+        };
+        let others = parameters.get("additionalProperties").map_or(Types::ANY, &mut types);
+        let properties = parameters.get("properties").and_then(Value::as_object);
+        let properties = properties.into_iter().flatten().map(|(key, schema)| (key.clone(), types(schema)));
+        Self { name: name.to_owned(), properties: properties.collect(), others }
     }
 
     /// Whether the schema names `key`.
     pub(crate) fn declares(&self, key: &str) -> bool {
-        self.property(key).is_some()
+        self.properties.contains_key(key)
     }
 
     /// Whether `text` is the beginning of a declared key.
     pub(crate) fn may_declare(&self, text: &str) -> bool {
-        let properties = self.parameters.get("properties").and_then(Value::as_object);
-        properties.is_some_and(|p| p.keys().any(|key| key.starts_with(text)))
+        let from = self.properties.range::<str, _>((Bound::Included(text), Bound::Unbounded)).next();
+        from.is_some_and(|(key, _)| key.starts_with(text))
     }
 
     /// The only key that the schema names.
     pub(crate) fn only_key(&self) -> Option<&str> {
-        let properties = self.parameters.get("properties")?.as_object()?;
-        if properties.len() == 1 { properties.keys().next().map(String::as_str) } else { None }
+        if self.properties.len() == 1 { self.properties.keys().next().map(String::as_str) } else { None }
     }
 
     /// The types that the value of `key` may have.
     pub(crate) fn types(&self, key: &str) -> Types {
-        let schema = self.property(key).or_else(|| self.parameters.get("additionalProperties"));
-        schema.map_or(Types::ANY, |schema| types_of(schema, &self.parameters, MAX_DEPTH))
+        self.properties.get(key).copied().unwrap_or(self.others)
     }
 }
 
@@ -157,11 +177,16 @@ impl Types {
     }
 }
 
-fn types_of(schema: &Value, root: &Value, depth: usize) -> Types {
-    let Some(schema) = schema.as_object().filter(|_| depth > 0) else { return Types::ANY };
-    let union = |list: &Value, f: &dyn Fn(&Value) -> Types| {
-        list.as_array().map(|list| list.iter().fold(Types::NONE, |all, one| all.or(f(one))))
-    };
+/// Takes `cost` off `nodes`; false if there was less.
+fn pay(nodes: &mut usize, cost: usize) -> bool {
+    let left = nodes.checked_sub(cost);
+    *nodes = left.unwrap_or(0);
+    left.is_some()
+}
+
+/// The types that `schema` allows. Where `depth` or `nodes` are used up, anything is allowed.
+fn types_of(schema: &Value, root: &Value, depth: usize, nodes: &mut usize) -> Types {
+    let Some(schema) = schema.as_object().filter(|_| depth > 0 && pay(nodes, 1)) else { return Types::ANY };
     let mut types = Types::ANY;
     let mut narrow = |to: Option<Types>| {
         if let Some(to) = to
@@ -172,26 +197,45 @@ fn types_of(schema: &Value, root: &Value, depth: usize) -> Types {
     };
     narrow(match schema.get("type") {
         Some(Value::String(name)) => Some(Types::named(name)),
-        Some(list) => union(list, &|name| name.as_str().map_or(Types::NONE, Types::named)),
+        Some(list) => union(list, nodes, |name, _| name.as_str().map_or(Types::NONE, Types::named)),
         None => None,
     });
     if !schema.contains_key("type") {
-        narrow(schema.get("enum").and_then(|list| union(list, &Types::of)));
+        narrow(schema.get("enum").and_then(|list| union(list, nodes, |one, _| Types::of(one))));
         narrow(schema.get("const").map(Types::of));
     }
     for key in ["anyOf", "oneOf"] {
-        narrow(schema.get(key).and_then(|list| union(list, &|one| types_of(one, root, depth - 1))));
+        let list = schema.get(key);
+        narrow(list.and_then(|list| union(list, nodes, |one, nodes| types_of(one, root, depth - 1, nodes))));
     }
     for one in schema.get("allOf").and_then(Value::as_array).into_iter().flatten() {
-        narrow(Some(types_of(one, root, depth - 1)));
+        if *nodes == 0 {
+            break;
+        }
+        narrow(Some(types_of(one, root, depth - 1, nodes)));
     }
-    if let Some(target) = schema.get("$ref").and_then(Value::as_str).and_then(|r| r.strip_prefix('#')) {
-        narrow(root.pointer(target).map(|target| types_of(target, root, depth - 1)));
+    if let Some(target) = schema.get("$ref").and_then(Value::as_str).and_then(|r| r.strip_prefix('#'))
+        // Following a pointer takes time by its length.
+        && pay(nodes, target.len() / 64)
+    {
+        narrow(root.pointer(target).map(|target| types_of(target, root, depth - 1, nodes)));
     }
     if schema.get("nullable") == Some(&Value::Bool(true)) {
         types = types.or(Types::NULL);
     }
     types
+}
+
+/// The types of any entry of `list`, which costs a node each; `None` if it is no list.
+fn union(list: &Value, nodes: &mut usize, mut of: impl FnMut(&Value, &mut usize) -> Types) -> Option<Types> {
+    let mut all = Types::NONE;
+    for one in list.as_array()? {
+        if all == Types::ANY {
+            break;
+        }
+        all = all.or(if pay(nodes, 1) { of(one, nodes) } else { Types::ANY });
+    }
+    Some(all)
 }
 
 #[cfg(test)]
@@ -241,5 +285,34 @@ mod tests {
         }
         let deep = "[".repeat(128) + &"]".repeat(128);
         assert_eq!(typed(json!({"type": "array"}), &deep), format!("\"{deep}\""));
+    }
+
+    #[test]
+    fn a_schema_that_names_itself_over_and_over_is_given_up() {
+        let start = std::time::Instant::now();
+        let again = json!({"$ref": "#/properties/x"});
+        let far = json!({"$ref": format!("#/properties/{}", "y".repeat(1 << 20))});
+        for schema in [
+            json!({"anyOf": vec![again.clone(); 100]}),
+            json!({"allOf": vec![again.clone(); 100]}),
+            json!({"anyOf": vec![json!({"allOf": vec![json!({"oneOf": vec![again; 10]}); 10]}); 10]}),
+            json!({"oneOf": [{"$ref": "#/properties/far"}, {"$ref": "#/properties/far"}]}),
+        ] {
+            let properties = (0..100).map(|i| (format!("x{i}"), schema.clone()));
+            let more = [("x".to_owned(), schema.clone()), ("far".to_owned(), far.clone())];
+            let properties: Value = properties.chain(more).collect();
+            let tools = Tools::new(&[json!({"name": "f", "parameters": {"properties": properties}})]);
+            assert_eq!(tools.find("f").unwrap().types("x"), Types::ANY);
+        }
+        // A million looks at most, each far below a microsecond; all of them would take longer than the universe has.
+        assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
+    }
+
+    #[test]
+    fn an_alternative_of_many_values_keeps_its_types() {
+        let many: Vec<Value> = (0..900).map(|i| json!(format!("{i}"))).collect();
+        assert_eq!(typed(json!({"enum": many}), "17"), "\"17\"");
+        assert_eq!(typed(json!({"anyOf": [{"$ref": "#/$defs/n"}, {"type": "null"}]}), "17"), "17");
+        assert_eq!(typed(json!({"anyOf": vec![json!({"type": "string"}); 300]}), "17"), "\"17\"");
     }
 }

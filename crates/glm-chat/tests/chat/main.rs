@@ -4,6 +4,7 @@
 mod injection;
 mod python_json;
 mod rendering;
+mod reply;
 mod splitting;
 mod tokenizer;
 mod traps;

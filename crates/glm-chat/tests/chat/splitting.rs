@@ -1,8 +1,9 @@
 //! The splitter: what models write and what clients must get.
 
+use crate::reply::{Reply, merge};
 use crate::vocabulary::tiny_a;
 use glm_chat::ChatEvent::{self, Reasoning, Text, ToolArguments, ToolEnd, ToolStart};
-use glm_chat::{Ending, FinishReason, ParseSpecial, Reply, Splitter, SplitterOptions, Tokenizer, merge};
+use glm_chat::{Ending, FinishReason, ParseSpecial, Splitter, SplitterOptions, Tokenizer};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

@@ -87,12 +87,15 @@ fn words_of_a_megabyte_take_seconds_at_most() {
 
 #[test]
 fn a_long_word_is_merged_as_a_short_one() {
-    // A run of 2^k equal letters merges evenly, so the ids of a long run repeat those of a shorter one.
+    // A run of 2^k equal letters merges evenly, so the ids of a long run repeat those of a shorter one: also of one that is
+    // encoded in windows.
     let Some(tokenizer) = tiny_a() else { return };
     let short = tokenizer.encode(&"a".repeat(1 << 10), ParseSpecial::No);
-    let long = tokenizer.encode(&"a".repeat(1 << 16), ParseSpecial::No);
-    assert_eq!(long.len(), short.len() << 6);
-    assert!(long.chunks(short.len()).all(|chunk| chunk == short));
+    for doubled in [6, 10] {
+        let long = tokenizer.encode(&"a".repeat(1 << (10 + doubled)), ParseSpecial::No);
+        assert_eq!(long.len(), short.len() << doubled);
+        assert!(long.chunks(short.len()).all(|chunk| chunk == short));
+    }
 }
 
 /// A vocabulary of the real size: 154,880 tokens and 321,649 merges.
@@ -211,6 +214,43 @@ fn broken_vocabularies_are_refused_by_name() {
     for pre in ["glm5", "chatglm-bpe"] {
         Tokenizer::new(VocabSource { pre: pre.into(), ..good.clone() }).unwrap();
     }
+}
+
+/// The bytes alone.
+fn bytes_only() -> VocabSource {
+    let tokens: Vec<String> = (0..=255u8).map(|b| char_of(b).to_string()).collect();
+    let token_types = vec![1; tokens.len()];
+    VocabSource { model: "gpt2".into(), pre: "glm4".into(), tokens, token_types, ..VocabSource::default() }
+}
+
+#[test]
+fn special_tokens_beyond_reason_are_refused_by_id() {
+    let with = |specials: Vec<String>| {
+        let mut source = bytes_only();
+        source.token_types.extend(vec![3; specials.len()]);
+        source.tokens.extend(specials);
+        Tokenizer::new(source)
+    };
+    assert!(with(vec!["x".repeat(512)]).is_ok());
+    let message = with(vec!["<a>".into(), "x".repeat(513)]).unwrap_err().to_string();
+    assert_eq!(message, "tokenizer.ggml.tokens[257] is a special token of 513 bytes; at most 512 are taken");
+    // One of a megabyte made a table of a terabyte.
+    assert!(with(vec!["<|long|>".repeat(1 << 17)]).is_err());
+    let names = |count: usize, bytes: usize| (0..count).map(|i| format!("<{i:0>0$}>", bytes - 2)).collect();
+    assert!(with(names(4096, 64)).is_ok());
+    let message = with(names(4097, 10)).unwrap_err().to_string();
+    assert!(message.starts_with("tokenizer.ggml.tokens[4352] is special token number 4097"), "{message}");
+    let message = with(names(513, 512)).unwrap_err().to_string();
+    assert!(message.contains("[768] is special token number 513, and they have 262656 bytes"), "{message}");
+}
+
+#[test]
+fn the_longest_token_bounds_how_few_a_text_has() {
+    let mut source = bytes_only();
+    source.tokens.push("<|special|>".into());
+    source.token_types.push(3);
+    let tokenizer = Tokenizer::new(source).unwrap();
+    assert_eq!([0, 1, 11, 12, 1100].map(|n| tokenizer.fewest_tokens(n)), [0, 1, 1, 2, 100]);
 }
 
 #[test]

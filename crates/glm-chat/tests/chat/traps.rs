@@ -71,7 +71,7 @@ fn trap_70_calls_are_tags_not_json() {
         let mut events: Vec<ChatEvent> =
             tokenizer.encode(text, ParseSpecial::Yes).into_iter().flat_map(|id| splitter.push(id)).collect();
         events.extend(splitter.finish(Ending::Turn).0);
-        glm_chat::merge(events)
+        crate::reply::merge(events)
     };
     let json = "<tool_call>{\"name\": \"f\", \"arguments\": {\"n\": 1}}</tool_call>";
     assert_eq!(events(json), [ChatEvent::Text(json.to_owned())]);

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 use server::Config;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::client::Request;
 use crate::script::{Act, Gate};
@@ -31,6 +32,39 @@ async fn leaving_ends_prefill_and_decode_streamed_or_not() {
     // The engine is free for the next.
     server.say("</think>Hi");
     assert_eq!(server.ask(request(false)).await.0, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leaving_is_seen_behind_bytes_beyond_the_request() {
+    let server = Server::start().await;
+    let next = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(200);
+    let mut left = 0;
+    for stream in [false, true] {
+        for extra in [&b"\r\n"[..], &next] {
+            server.stage.play(vec![Act::Forever(u32::from(b'a'))]);
+            let mut socket = request(stream).send(server.address).await;
+            socket.write_all(extra).await.unwrap();
+            server.stage.wait("work", |seen| seen.running && seen.steps >= 2);
+            drop(socket);
+            left += 1;
+            let seen = server.stage.wait("the end", |seen| !seen.running);
+            assert_eq!((seen.cancelled, seen.finished), (left, 0), "stream {stream}, {} bytes", extra.len());
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_beyond_a_request_are_the_next_request() {
+    let server = Server::start().await;
+    server.say("</think>Hi");
+    let mut socket = request(false).send(server.address).await;
+    socket
+        .write_all(b"\r\nGET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    let mut text = String::new();
+    socket.read_to_string(&mut text).await.unwrap();
+    assert!(text.contains("\"Hi\"") && text.ends_with("{\"status\":\"ok\"}"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

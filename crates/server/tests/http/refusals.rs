@@ -218,7 +218,101 @@ async fn unknown_paths_and_methods_are_json() {
     }
     // A query does not change the path.
     assert_eq!(server.ask(Request::post("/v1/chat/completions?beta=true", &hello(json!({})))).await.0, 200);
-    assert_eq!(server.ask(Request::get("/v1/models/none")).await.0, 404);
+    for model in ["none", "a/b", "%ff", "%C3%28", "%00"] {
+        let (status, reply) = server.ask(Request::get(&format!("/v1/models/{model}"))).await;
+        assert_eq!((status, &reply["error"]["code"]), (404, &json!("not_found")), "{model}: {reply}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_that_cannot_fit_is_not_tokenised() {
+    let server = Server::start().await;
+    // The longest token has 16 bytes, so that 16,001 bytes are more than 1000 tokens whatever they are.
+    let text = "x".repeat(16_001);
+    for (path, body, name) in [
+        ("/v1/completions", json!({ "prompt": text }), "prompt"),
+        ("/v1/completions", json!({ "prompt": [text], "parse_special": false }), "prompt"),
+        ("/v1/chat/completions", json!({"messages": [{"role": "user", "content": text}]}), "messages"),
+    ] {
+        let (status, reply) = server.ask(Request::post(path, &body)).await;
+        let error = &reply["error"];
+        assert_eq!((status, &error["code"]), (400, &json!("context_length_exceeded")), "{reply}");
+        assert_eq!((&error["param"], &error["n_ctx"]), (&json!(name), &json!(CONTEXT)));
+        let message = error["message"].as_str().unwrap();
+        assert!(
+            message.contains("context length is 1000 tokens") && message.contains(" bytes, which are"),
+            "{message}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_integer_of_any_size_is_no_text() {
+    let server = Server::start().await;
+    let big = "123456789012345678901";
+    let chat = |part: &str| format!("{{\"messages\": [{{\"role\": \"user\", \"content\": {part}}}]}}");
+    for (body, path) in [
+        (chat(big), "messages[0].content"),
+        (chat(&format!("[{big}]")), "messages[0].content[0]"),
+        (chat(&format!("\"a\"}}], \"tool_choice\": {big}, \"x\": [{{\"y\": 1")), "tool_choice"),
+        (format!("{{\"messages\": [{{\"role\": {big}, \"content\": \"a\"}}]}}"), "messages[0].role"),
+    ] {
+        let (status, reply) = server.ask(Request::post_bytes("/v1/chat/completions", body.as_bytes())).await;
+        assert_eq!((status, &reply["error"]["param"]), (400, &json!(path)), "{body}: {reply}");
+        assert!(
+            reply["error"]["message"].as_str().unwrap().contains("a number of more than 64 bits"),
+            "{reply}"
+        );
+    }
+    let body = format!("{{{big}: 1, \"messages\": []}}");
+    let (status, reply) = server.ask(Request::post_bytes("/v1/chat/completions", body.as_bytes())).await;
+    assert_eq!(status, 400);
+    assert!(
+        reply["error"]["message"].as_str().unwrap().starts_with("The request body is not JSON"),
+        "{reply}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_queue_is_told_before_the_body_is_read() {
+    let server = Server::with(Config { queue: 0, ..Config::default() }).await;
+    let head = |length: usize| {
+        Request::new("POST", "/v1/chat/completions")
+            .header("Content-Type", "application/json")
+            .header("Content-Length", &length.to_string())
+    };
+    // None of the body has come, and none is asked for.
+    let reply = head(1000).header("Expect", "100-continue").open(server.address).await;
+    assert_eq!((reply.status, reply.header("retry-after")), (429, Some("5")));
+    // Who sends before reading still reads the reply.
+    let body = vec![b' '; 31 << 20];
+    assert_eq!(Request::post_bytes("/v1/chat/completions", &body).open(server.address).await.status, 429);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_share_one_memory() {
+    let config = Config { max_body: 40_000, max_bodies: 40_000, ..Config::default() };
+    let server = Server::with(config).await;
+    let mut body = hello(json!({})).to_string();
+    body.push_str(&" ".repeat(30_000 - body.len()));
+    let mut slow = Request::new("POST", "/v1/chat/completions")
+        .header("Content-Type", "application/json")
+        .header("Content-Length", "30000")
+        .send(server.address)
+        .await;
+    slow.write_all(&body.as_bytes()[..29_000]).await.unwrap();
+    // As soon as the server has read those, there is no room for another.
+    let full = loop {
+        let reply = Request::post_bytes("/v1/chat/completions", body.as_bytes()).open(server.address).await;
+        if reply.status != 200 {
+            break reply;
+        }
+    };
+    assert_eq!((full.status, full.header("retry-after")), (503, Some("5")));
+    slow.write_all(&body.as_bytes()[29_000..]).await.unwrap();
+    assert_eq!(Reply::read(slow).await.status, 200);
+    let (status, reply) = server.ask(Request::post_bytes("/v1/chat/completions", body.as_bytes())).await;
+    assert_eq!(status, 200, "the room is free again: {reply}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

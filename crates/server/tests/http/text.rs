@@ -79,3 +79,20 @@ async fn prompts_that_are_none_are_refused() {
     assert_eq!((status, &reply["error"]["code"]), (400, &json!("context_length_exceeded")));
     assert!(reply["error"]["message"].as_str().unwrap().contains("your prompt resulted in 1000 tokens"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reply_names_its_seed() {
+    let server = Server::start().await;
+    let (_, given) = server.ask(request(json!({"prompt": "a", "seed": 42}))).await;
+    assert_eq!(given["seed"], 42);
+    for more in [json!({}), json!({"include_usage": true})] {
+        let (_, drawn) = server.ask(request(json!({"prompt": "a"}))).await;
+        let stream = json!({"prompt": "a", "seed": drawn["seed"], "stream": true, "stream_options": more});
+        let events = request(stream).open(server.address).await.events().await;
+        assert_eq!(events.last().unwrap()["seed"], drawn["seed"]);
+        let options = server.stage.seen().options;
+        let seeds: Vec<u64> = options.iter().rev().take(2).map(|options| options.sampler.seed).collect();
+        assert_eq!(seeds[0], seeds[1], "the drawn one, given again, is the same");
+        assert!(seeds[0] < 1 << 53, "a JavaScript client gives it back as it is");
+    }
+}

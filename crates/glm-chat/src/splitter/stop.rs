@@ -1,65 +1,46 @@
-//! Stop strings over streamed text.
+//! Stop strings over plain text.
 
-/// Watches answer text for the request's stop strings. No part of a matched stop string is ever let through, and only a
-/// tail that can still grow into one is held back.
+use super::marker::Markers;
+
+/// Watches streamed text for stop strings. No part of a stop string that was found is ever let through, and only a tail
+/// that can still grow into one is held back.
 ///
-/// The match that ends first wins, and of two that end together the longer one. That rule does not depend on how the
-/// text is cut into pieces.
-#[derive(Debug, Default)]
-pub(crate) struct StopStrings {
-    stops: Vec<String>,
-    held: String,
+/// The one that ends first counts, and of two that end together the longer. What comes out does not depend on how the text
+/// is cut into pieces. [`crate::Splitter`] looks for stop strings itself; this is for text without a splitter.
+#[derive(Debug)]
+pub struct StopStrings {
+    markers: Markers<()>,
     matched: bool,
 }
 
 impl StopStrings {
-    /// `stops` are not empty strings.
-    pub fn new(stops: Vec<String>) -> Self {
-        Self { stops, held: String::new(), matched: false }
+    /// Empty strings are ignored.
+    pub fn new<S: AsRef<str>>(stops: impl IntoIterator<Item = S>) -> Self {
+        Self { markers: Markers::new(stops.into_iter().map(|stop| (stop, ()))), matched: false }
     }
 
-    /// Takes the next piece and returns what is safe to show. After a match nothing more comes out.
+    /// Takes the next piece and returns what is free to be shown. Once a stop string was found nothing more comes out.
     pub fn push(&mut self, text: &str) -> String {
-        if self.matched {
-            return String::new();
+        let mut free = String::new();
+        for c in text.chars() {
+            if self.matched {
+                break;
+            }
+            self.matched = self.markers.push(c, |()| true, &mut free).is_some();
         }
-        self.held.push_str(text);
-        let hit = self
-            .stops
-            .iter()
-            .filter_map(|stop| self.held.find(stop.as_str()).map(|start| (start + stop.len(), start)))
-            .min();
-        if let Some((_, start)) = hit {
-            self.matched = true;
-            self.held.truncate(start);
-            return std::mem::take(&mut self.held);
-        }
-        let keep = self.growing_tail();
-        let tail = self.held.split_off(self.held.len() - keep);
-        std::mem::replace(&mut self.held, tail)
+        free
     }
 
     /// What is held back, for when nothing can follow it any more.
     pub fn flush(&mut self) -> String {
-        std::mem::take(&mut self.held)
+        let mut held = String::new();
+        self.markers.flush(&mut held);
+        held
     }
 
-    /// Whether a stop string has been seen.
+    /// Whether a stop string was found.
     pub fn matched(&self) -> bool {
         self.matched
-    }
-
-    /// Bytes of the longest tail that begins a stop string.
-    fn growing_tail(&self) -> usize {
-        let longest = self.stops.iter().map(|s| s.len() - 1).max().unwrap_or(0).min(self.held.len());
-        (1..=longest)
-            .rev()
-            .find(|&n| {
-                let from = self.held.len() - n;
-                self.held.is_char_boundary(from)
-                    && self.stops.iter().any(|stop| stop.len() > n && stop.starts_with(&self.held[from..]))
-            })
-            .unwrap_or(0)
     }
 }
 
@@ -68,7 +49,7 @@ mod tests {
     use super::StopStrings;
 
     fn run(stops: &[&str], pieces: &[&str]) -> (String, bool) {
-        let mut watch = StopStrings::new(stops.iter().map(|s| (*s).to_owned()).collect());
+        let mut watch = StopStrings::new(stops);
         let mut out: String = pieces.iter().map(|piece| watch.push(piece)).collect();
         out.push_str(&watch.flush());
         (out, watch.matched())
@@ -105,7 +86,7 @@ mod tests {
 
     #[test]
     fn only_a_growing_tail_is_held() {
-        let mut watch = StopStrings::new(vec!["own fox".into()]);
+        let mut watch = StopStrings::new(["own fox"]);
         assert_eq!(watch.push("br"), "br");
         assert_eq!(watch.push("own"), "");
         assert_eq!(watch.push(" f"), "");
