@@ -24,7 +24,7 @@ mod tokenizer;
 
 pub use conversation::{ChatRequest, RequestError};
 pub use detokenizer::Detokenizer;
-pub use exact_json::{marked_integer, parse_json};
+pub use exact_json::{marked_integer, parse_json, plain_text};
 pub use limits::TooLong;
 pub use prompt::Prompt;
 pub use splitter::{ChatEvent, Ending, FinishReason, Splitter, SplitterOptions, StopStrings};

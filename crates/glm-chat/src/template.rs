@@ -1,7 +1,7 @@
 //! The chat template of a model file.
 
 use crate::conversation::{ChatRequest, RequestError};
-use crate::exact_json::marked_integer;
+use crate::exact_json::{marked_integer, plain_text};
 use crate::limits::{self, TooLong};
 use crate::namespaces;
 use crate::prompt::Prompt;
@@ -276,7 +276,7 @@ fn to_value(json: &Json) -> Value {
                 Ok(i) => Value::from(i),
                 Err(_) => Value::from_object(BigInt(digits.into())),
             },
-            None => Value::from(s.as_str()),
+            None => Value::from(plain_text(s).unwrap_or(s)),
         },
         Json::Array(items) => Value::from(items.iter().map(to_value).collect::<Vec<_>>()),
         Json::Object(map) => Value::from_pairs(map.iter().map(|(key, value)| (key.clone(), to_value(value)))),

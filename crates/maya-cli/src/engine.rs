@@ -174,6 +174,7 @@ fn fits(plan: &MemoryPlan, memory: &Memory, name: &str) -> Result<()> {
 /// As [`recommended`], or flags that no sampler can follow.
 pub fn sampling(
     args: &SamplingArgs,
+    seed: Option<u64>,
     model: &gguf::Model,
     tokenizer: Option<&Tokenizer>,
 ) -> Result<SamplerParams> {
@@ -191,7 +192,7 @@ pub fn sampling(
     params.repetition_penalty = args.repetition_penalty;
     params.presence_penalty = args.presence_penalty;
     params.frequency_penalty = args.frequency_penalty;
-    params.seed = args.seed.unwrap_or_else(fresh_seed);
+    params.seed = seed.unwrap_or_else(fresh_seed);
     // Now, not at the first token: a chat would say it again after every line.
     params.check(usize::MAX)?;
     Ok(params)

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::{demo, output};
 
@@ -19,8 +19,12 @@ pub struct Source {
 impl Source {
     /// Opens what the user named, or the demo model with a line that says so.
     pub fn open(path: Option<&Path>) -> Result<Self> {
-        // An empty MAYA_MODEL counts as unset.
-        let Some(path) = path.filter(|p| !p.as_os_str().is_empty()) else {
+        let is_empty = path.is_some_and(|p| p.as_os_str().is_empty());
+        // An empty MAYA_MODEL counts as unset; an empty argument is most likely a variable that is not set.
+        if is_empty && !std::env::var_os("MAYA_MODEL").is_some_and(|value| value.is_empty()) {
+            bail!("the path of the model is empty");
+        }
+        let Some(path) = path.filter(|_| !is_empty) else {
             output::note(
                 "no --model given, so this is the small demo model inside the program (28 M parameters, simple English); \
                  point to a real file with --model PATH or MAYA_MODEL=PATH",

@@ -113,9 +113,10 @@ fn padding_is_never_drawn() {
     const UNUSED: i32 = 5;
     let folder = tempfile::tempdir().unwrap();
     let first = |path: Option<&Path>, flags: &[&str]| -> u64 {
-        let model = path.map(text).unwrap_or_default();
+        let model = path.map(text);
+        let file: Vec<&str> = model.iter().flat_map(|path| ["--model", path]).collect();
         let base = ["generate", "--prompt", "The capital of France is", "--max-tokens", "1", "--json"];
-        let out = run(&[&base[..], &["--model", &model], flags].concat()).ok();
+        let out = run(&[&base[..], &file, flags].concat()).ok();
         serde_json::from_str::<serde_json::Value>(&out).unwrap()["ids"][0].as_u64().unwrap()
     };
     let greedy = ["--temperature", "0"];

@@ -53,7 +53,7 @@ fn chat_instructions() {
     for (note, part) in notes.iter().zip(wanted) {
         assert!(note.contains(part), "{part}: {}", ran.stderr);
     }
-    assert!(ran.stderr.ends_with("1 lines could not be answered\n"), "{}", ran.stderr);
+    assert!(ran.stderr.ends_with("1 line could not be answered\n"), "{}", ran.stderr);
     assert!(!ran.stdout.trim().is_empty(), "the second one is answered");
     // The flag is the same text.
     let ran = run_with(&[&args[..], &["--system", &text]].concat(), b"Hi\n/system\nHi\n");
@@ -69,7 +69,7 @@ fn odd_lines_in_a_chat() {
     let ran = run_with(&["chat", "--temperature", "0", "--max-tokens", "40"], input.as_bytes());
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert!(ran.stderr.contains("the context is 16,384"), "{}", ran.stderr);
-    assert!(ran.stderr.ends_with("1 lines could not be answered\n"), "{}", ran.stderr);
+    assert!(ran.stderr.ends_with("1 line could not be answered\n"), "{}", ran.stderr);
     assert!(ran.stdout.contains("Paris"), "{}", ran.stdout);
 }
 

@@ -306,6 +306,21 @@ fn a_second_control_c_cuts_the_answer() {
 }
 
 /// A termination request ends it too, and an idle connection does not keep it.
+/// `--seed` is the seed of requests that name none: two drawn answers are then the same.
+#[test]
+fn a_seed_for_all() {
+    let server = Server::start(&["--seed", "7"]);
+    let body = json!({"prompt": "A story:", "temperature": 1.5, "top_p": 1, "max_tokens": 20}).to_string();
+    let texts = [0, 1].map(|_| {
+        let (status, reply) = server.request("POST", "/v1/completions", &body);
+        assert_eq!(status, 200, "{reply}");
+        let reply: Value = serde_json::from_str(&reply).unwrap();
+        assert_eq!(reply["seed"], 7, "{reply}");
+        reply["choices"][0]["text"].as_str().unwrap().to_owned()
+    });
+    assert_eq!(texts[0], texts[1]);
+}
+
 #[test]
 fn it_ends_when_asked() {
     let server = Server::start(&["--ctx", "512"]);

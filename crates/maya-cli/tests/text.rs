@@ -125,7 +125,7 @@ fn odd_messages_render() {
     let answers: Vec<Value> = ran.stdout.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     assert_eq!(answers.len(), 5);
     assert_eq!(answers[0]["error"], "line 1: byte 44 is not UTF-8");
-    assert!(answers[1]["error"].as_str().unwrap().starts_with("line 2: it is not JSON"), "{}", answers[1]);
+    assert_eq!(answers[1]["error"], "line 2: it is not JSON: expected value at column 1");
     for (answer, content) in answers[2..].iter().zip(["a\0b", &word, "Hi"]) {
         let prompt = answer["prompt"].as_str().unwrap();
         assert!(prompt.contains(content), "{}", &prompt[..prompt.len().min(200)]);
@@ -135,6 +135,22 @@ fn odd_messages_render() {
     assert!(ran.stderr.ends_with("2 of 5 lines could not be answered\n"), "{}", ran.stderr);
 }
 
+/// Integers of more than 64 bits are kept as marked strings inside; a text that looks like one stays a text.
+#[test]
+fn a_text_is_no_number_and_a_number_no_text() {
+    let ran = run_with(&["tokenize"], "\"\u{10FFFE}5\"\n18446744073709551616\n\"5\"\n".as_bytes());
+    let answers: Vec<Value> = ran.stdout.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert!(answers[0].as_array().unwrap().len() > answers[2].as_array().unwrap().len(), "{}", ran.stdout);
+    assert!(
+        answers[1]["error"].as_str().unwrap().contains("more than 64 bits, not a string"),
+        "{}",
+        answers[1]
+    );
+    let request = json!({"messages": [{"role": "user", "content": "\u{10FFFE}5"}]}).to_string();
+    let prompt: Value = serde_json::from_str(&run_with(&["render"], request.as_bytes()).ok()).unwrap();
+    assert!(prompt["prompt"].as_str().unwrap().contains("\u{10FFFE}5"), "{prompt}");
+}
+
 #[test]
 fn render_names_what_is_wrong() {
     let lines = [
@@ -142,8 +158,15 @@ fn render_names_what_is_wrong() {
         ("{}", "messages"),
         (r#"{"messages":[{"role":"king","content":"a"}]}"#, "messages[0].role"),
         (r#"{"messages":[{"role":"user","content":7}]}"#, "messages[0].content"),
-        (r#"{"messages":[],"reasoning_effort":"vast"}"#, "reasoning_effort"),
-        (r#"{"messages":[],"enable_thinking":"no"}"#, "enable_thinking"),
+        (r#"{"messages":[]}"#, "messages: must hold at least one message"),
+        (r#"{"messages":[{"role":"user"}]}"#, "messages[0].content"),
+        (
+            r#"{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]}"#,
+            "images are not supported",
+        ),
+        (r#"{"messages":[{"role":"user","content":18446744073709551616}]}"#, "messages[0].content"),
+        (r#"{"messages":[{"role":"user","content":"a"}],"reasoning_effort":"vast"}"#, "reasoning_effort"),
+        (r#"{"messages":[{"role":"user","content":"a"}],"enable_thinking":"no"}"#, "enable_thinking"),
     ];
     let mut input: String = lines.iter().map(|(l, _)| format!("{l}\n")).collect();
     input.push_str(r#"{"messages":[{"role":"user","content":"Hi<|assistant|>"}],"enable_thinking":false}"#);
@@ -153,6 +176,6 @@ fn render_names_what_is_wrong() {
     for ((line, part), answer) in lines.iter().zip(&answers) {
         assert!(answer["error"].as_str().is_some_and(|e| e.contains(part)), "{line}: {answer}");
     }
-    let prompt = answers[6]["prompt"].as_str().unwrap();
+    let prompt = answers[lines.len()]["prompt"].as_str().unwrap();
     assert!(prompt.ends_with("Hi<|assistant|><|assistant|><think></think>"), "{prompt}");
 }

@@ -40,6 +40,21 @@ impl ChatCall {
     }
 }
 
+/// What `POST /v1/chat/completions` would put into the prompt for this body.
+///
+/// # Errors
+/// The sentence with which the server refuses it.
+pub fn chat_request(body: &Value) -> Result<ChatRequest, RefusedRequest> {
+    // Ids of a logit bias do not reach the prompt.
+    let call = ChatCall::read(body, usize::MAX, &SamplerParams::default(), 0);
+    call.map(|call| call.request).map_err(|error| RefusedRequest(error.message))
+}
+
+/// Why a request is refused.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct RefusedRequest(String);
+
 /// Parameters that would change what the answer means, and that are not there yet.
 fn refuse_unsupported(body: &Field<'_>) -> Result<(), ApiError> {
     let logprobs = body.get("logprobs");
@@ -50,6 +65,17 @@ fn refuse_unsupported(body: &Field<'_>) -> Result<(), ApiError> {
     if top.integer(0..=20)?.is_some_and(|n| n > 0) {
         return Err(ApiError::unsupported(&top.path, "log probabilities are not supported"));
     }
+    refuse_constraints(body)?;
+    for key in ["audio", "functions"] {
+        if body.get(key).is_given() {
+            return Err(ApiError::unsupported(key, "is not supported"));
+        }
+    }
+    Ok(())
+}
+
+/// What asks for an answer of a certain form, at every endpoint: an answer of another form would be taken for it.
+pub(crate) fn refuse_constraints(body: &Field<'_>) -> Result<(), ApiError> {
     let format = body.get("response_format");
     if format.object()?.is_some() {
         let kind = format.get("type");
@@ -64,11 +90,6 @@ fn refuse_unsupported(body: &Field<'_>) -> Result<(), ApiError> {
     {
         if body.get(key).is_given() {
             return Err(ApiError::unsupported(key, "constrained decoding is not supported"));
-        }
-    }
-    for key in ["audio", "functions"] {
-        if body.get(key).is_given() {
-            return Err(ApiError::unsupported(key, "is not supported"));
         }
     }
     Ok(())

@@ -23,8 +23,10 @@ pub struct Config {
     pub allowed_hosts: Vec<String>,
     /// Pages (`https://host:port`), besides the server's own, that may send requests.
     pub allowed_origins: Vec<String>,
-    /// Sampler settings for what a request leaves open. Its seed is not used: a request without one gets a fresh seed.
+    /// Sampler settings for what a request leaves open, but for the seed.
     pub sampler: SamplerParams,
+    /// The seed of requests that name none. Default none: each gets one of its own.
+    pub seed: Option<u64>,
 }
 
 impl Default for Config {
@@ -38,6 +40,7 @@ impl Default for Config {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
             sampler: SamplerParams::default(),
+            seed: None,
         }
     }
 }

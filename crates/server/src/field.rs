@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use glm_chat::marked_integer;
+use glm_chat::plain_text;
 use serde_json::{Map, Value};
 
 use crate::error::ApiError;
@@ -156,7 +156,7 @@ impl<'a> Field<'a> {
 
 /// The text of a string; none for an integer that the parser hands on as one because no number type holds it.
 pub(crate) fn text_of(value: &Value) -> Option<&str> {
-    value.as_str().filter(|text| marked_integer(text).is_none())
+    value.as_str().and_then(plain_text)
 }
 
 /// A number without a fraction, exactly.
@@ -201,7 +201,7 @@ fn kind_of(value: &Value) -> &'static str {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
-        Value::String(text) if marked_integer(text).is_some() => "a number of more than 64 bits",
+        Value::String(text) if plain_text(text).is_none() => "a number of more than 64 bits",
         Value::String(_) => "a string",
         Value::Array(_) => "an array",
         Value::Object(_) => "an object",

@@ -28,6 +28,7 @@ mod turn;
 mod wire;
 
 pub use chat::Chat;
+pub use chat_request::{RefusedRequest, chat_request};
 pub use config::Config;
 pub use engine::{EngineError, Event, Finish, Generate, ModelInfo, Options, SamplerParams};
 pub use serve::{Listener, ServeError, serve, serve_on};

@@ -67,6 +67,13 @@ impl App {
     }
 }
 
+impl App {
+    /// The seed of a request that names none.
+    fn seed(&self) -> u64 {
+        self.config.seed.unwrap_or_else(|| self.ids.seed())
+    }
+}
+
 /// A request that passed every check, with nothing sent yet.
 struct Ready {
     prompt: Vec<u32>,
@@ -98,7 +105,7 @@ async fn check_host(State(app): State<Arc<App>>, request: Request, next: Next) -
 
 async fn chat_completions(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let ready = prepare(&app, request, |app, body| {
-        let call = ChatCall::read(body, app.info.vocab, &app.config.sampler, app.ids.seed())?;
+        let call = ChatCall::read(body, app.info.vocab, &app.config.sampler, app.seed())?;
         let (prompt, turn) = app.chat.open(&call, app.info.context, Arc::clone(&app.ids))?;
         Ok(Ready { prompt, turn, settings: call.settings, kind: Kind::Chat })
     });
@@ -107,7 +114,7 @@ async fn chat_completions(State(app): State<Arc<App>>, request: Request) -> Resu
 
 async fn completions(State(app): State<Arc<App>>, request: Request) -> Result<Response, ApiError> {
     let ready = prepare(&app, request, |app, body| {
-        let call = TextCall::read(body, &app.info, &app.config.sampler, app.ids.seed())?;
+        let call = TextCall::read(body, &app.info, &app.config.sampler, app.seed())?;
         let (prompt, turn) = app.chat.open_text(&call, app.info.context)?;
         if prompt.is_empty() {
             return Err(ApiError::field("prompt", "must hold at least one token"));

@@ -125,8 +125,8 @@ pub async fn serve(
 /// Serves on a bound socket until `shutdown` asks to stop, and returns when all is over.
 ///
 /// Asked once, it takes no more requests, refuses those that wait, and lets the running one finish for
-/// [`Config::shutdown_grace`]; then, or when asked again, it cuts it. It returns two seconds after that at the latest, even
-/// if the engine is stuck inside a step.
+/// [`Config::shutdown_grace`]; then, or when asked again, it cuts it. It returns four seconds after that at the latest:
+/// two for an engine that is stuck inside a step, two for what is left to be sent.
 ///
 /// # Errors
 /// When the socket cannot be used or the engine's thread cannot start.
@@ -169,22 +169,25 @@ pub async fn serve_on(
     queue.close();
     // Nobody listening means that no connection is open.
     let _ = finish.send(true);
-    let idle = async {
-        while connections.join_next().await.is_some() {}
-        let _ = (&mut engine_ended).await;
+    // The engine's end, not that of the connections: one with half a request would hold the stop for its whole time.
+    let ended = tokio::select! {
+        _ = &mut engine_ended => true,
+        () = sleep(grace) => {
+            tracing::warn!("the running answer is cut after {} s", grace.as_secs());
+            false
+        }
+        () = shutdown.asked(2) => {
+            tracing::warn!("the running answer is cut");
+            false
+        }
     };
-    tokio::select! {
-        () = idle => return Ok(()),
-        () = sleep(grace) => tracing::warn!("the running answer is cut after {} s", grace.as_secs()),
-        () = shutdown.asked(2) => tracing::warn!("the running answer is cut"),
-    }
     queue.cut();
-    let over = async {
-        while connections.join_next().await.is_some() {}
-        let _ = engine_ended.await;
-    };
-    if timeout(FLUSH, over).await.is_err() {
+    if !ended && timeout(FLUSH, engine_ended).await.is_err() {
         tracing::warn!("the engine did not stop within {} s", FLUSH.as_secs());
+    }
+    let over = async { while connections.join_next().await.is_some() {} };
+    if timeout(FLUSH, over).await.is_err() {
+        tracing::info!("{} connections without a whole request are dropped", connections.len());
     }
     Ok(())
 }

@@ -199,6 +199,7 @@ mod tests {
             frequency_penalty: 2.0,
             penalty_last_n: usize::MAX,
             logit_bias: vec![(5, -100.0), (299, 1.5)],
+            banned: SamplerParams::default().banned,
             seed: u64::MAX,
         };
         assert_eq!(settings.sampler, expected);

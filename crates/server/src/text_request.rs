@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::chat_request::refuse_constraints;
 use crate::engine::{ModelInfo, SamplerParams};
 use crate::error::ApiError;
 use crate::field::{Field, text_of};
@@ -37,6 +38,7 @@ impl TextCall {
         let body = Field::root(body)?;
         body.get("model").string()?;
         let settings = Settings::read(&body, info.vocab, defaults, seed)?;
+        refuse_constraints(&body)?;
         let echo = body.get("echo");
         if echo.bool()? == Some(true) {
             return Err(ApiError::unsupported(&echo.path, "repeating the prompt is not supported"));

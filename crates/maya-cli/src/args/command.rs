@@ -135,6 +135,9 @@ pub struct InspectArgs {
     /// A GGUF file, any shard of a split one, or its folder [default: the bundled demo model]
     #[arg(env = "MAYA_MODEL", value_parser = path())]
     pub path: Option<PathBuf>,
+    /// The same by the name that other commands have for it.
+    #[arg(long, value_name = "PATH", value_parser = path(), hide = true)]
+    pub model: Option<PathBuf>,
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,

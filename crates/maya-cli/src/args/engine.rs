@@ -35,6 +35,9 @@ pub struct EngineArgs {
     /// Storage of the attention latents [default: f16 in fast, f32 in exact]
     #[arg(long, value_enum, help_heading = "Engine")]
     pub kv: Option<Kv>,
+    /// The same seed, prompt and settings give the same text, where one is drawn [default: another one each time]
+    #[arg(long, value_name = "N", help_heading = "Engine")]
+    pub seed: Option<u64>,
     /// Flags that say they are not here yet.
     #[command(flatten)]
     pub later: LaterArgs,
@@ -136,9 +139,6 @@ pub struct SamplingArgs {
     /// Subtract this for each time a token was there
     #[arg(long, value_name = "X", allow_negative_numbers = true, value_parser = finite, default_value = "0", help_heading = "Sampling")]
     pub frequency_penalty: f32,
-    /// The same seed, prompt and settings give the same text [default: another one each time]
-    #[arg(long, value_name = "N", help_heading = "Sampling")]
-    pub seed: Option<u64>,
 }
 
 /// Any path, the empty one too: an empty `MAYA_MODEL` counts as unset, and clap's own parser would refuse it.

@@ -56,7 +56,7 @@ pub fn run(args: &ChatArgs) -> Result<()> {
     }
     // Whoever types has read it; a script has only the exit code.
     if failed > 0 && !input.interactive() {
-        bail!("{failed} lines could not be answered");
+        bail!("{failed} {} could not be answered", if failed == 1 { "line" } else { "lines" });
     }
     Ok(())
 }
@@ -80,7 +80,7 @@ impl Chat {
         let file = engine.model.gguf();
         let tokenizer = text::tokenizer(file, &engine.name, "chat")?;
         let template = text::template(file, &engine.name, &tokenizer, "chat")?;
-        let sampler = sampling(&args.sampling, file, Some(&tokenizer))?;
+        let sampler = sampling(&args.sampling, args.engine.seed, file, Some(&tokenizer))?;
         Ok(Self {
             tokenizer,
             template,
@@ -211,8 +211,11 @@ mod tests {
     }
 
     fn chat(flags: &[&str]) -> Chat {
-        let args = [&["chat", "--device", "cpu", "--temperature", "0", "--model", ""], flags].concat();
-        Chat::open(&Line::parse_from(args).chat).unwrap()
+        let args = [&["chat", "--device", "cpu", "--temperature", "0"], flags].concat();
+        let mut args = Line::parse_from(args).chat;
+        // The demo model, whatever the environment names.
+        args.engine.model.model = None;
+        Chat::open(&args).unwrap()
     }
 
     fn say(chat: &mut Chat, line: &str) {

@@ -33,7 +33,7 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
     engine.check(&prompt)?;
     let options = GenerateOptions {
         max_tokens: args.max_tokens as usize,
-        sampler: sampling(&args.sampling, file, tokenizer.as_ref())?,
+        sampler: sampling(&args.sampling, args.engine.seed, file, tokenizer.as_ref())?,
         stop_tokens: stop_tokens(tokenizer.as_ref(), file)?,
         chunk: CHUNK,
     };

@@ -18,7 +18,7 @@ const TEXT_LIMIT: usize = 60;
 
 /// Prints the report.
 pub fn run(args: &InspectArgs) -> Result<()> {
-    let source = Source::open(args.path.as_deref())?;
+    let source = Source::open(args.model.as_deref().or(args.path.as_deref()))?;
     let mut report = Report::of(&source);
     // The engine is asked last: it takes the file.
     report.refused = glm_graph::Model::load(source.model).err().map(|e| e.to_string());

@@ -3,7 +3,7 @@
 use std::io::{self, BufRead};
 
 use anyhow::{Context, Result, anyhow, bail};
-use glm_chat::{ChatRequest, ParseSpecial, parse_json};
+use glm_chat::{ParseSpecial, parse_json, plain_text};
 use serde_json::{Value as Json, json};
 
 use crate::args::TextArgs;
@@ -32,7 +32,10 @@ pub fn tokenize(args: &TextArgs) -> Result<()> {
             }
             other => bail!("it is {}; a string or an object with text is expected", kind(&other)),
         };
-        let ids = tokenizer.encode(&string, if special { ParseSpecial::Yes } else { ParseSpecial::No });
+        let Some(string) = plain_text(&string) else {
+            bail!("it is a number of more than 64 bits, not a string")
+        };
+        let ids = tokenizer.encode(string, if special { ParseSpecial::Yes } else { ParseSpecial::No });
         Ok(json!(ids))
     })
 }
@@ -46,7 +49,7 @@ pub fn render(args: &TextArgs) -> Result<()> {
         let Json::Object(body) = value else {
             bail!("it is {}; a chat request is an object with messages", kind(&value))
         };
-        let prompt = template.render(&ChatRequest::from_body(&body)?)?;
+        let prompt = template.render(&server::chat_request(&Json::Object(body))?)?;
         let ids = tokenizer.encode_prompt(&prompt);
         Ok(json!({"prompt": prompt.as_str(), "ids": ids}))
     })
@@ -68,9 +71,9 @@ fn each_line(mut answer: impl FnMut(Json) -> Result<Json>) -> Result<()> {
         let answered = match std::str::from_utf8(&line) {
             Err(e) => Err(anyhow!("byte {} is not UTF-8", e.valid_up_to() + 1)),
             Ok(text) if text.trim().is_empty() => continue,
-            Ok(text) => {
-                parse_json(text.trim()).map_err(|e| anyhow!("it is not JSON: {e}")).and_then(&mut answer)
-            }
+            Ok(text) => parse_json(text.trim())
+                .map_err(|e| anyhow!("it is not JSON: {}", one_line(&e)))
+                .and_then(&mut answer),
         };
         match answered {
             Ok(value) => out.line(value)?,
@@ -87,6 +90,11 @@ fn each_line(mut answer: impl FnMut(Json) -> Result<Json>) -> Result<()> {
         bail!("{failed} of {number} lines could not be answered");
     }
     Ok(())
+}
+
+/// A JSON error without the number of the line, which is always 1 here.
+fn one_line(error: &serde_json::Error) -> String {
+    error.to_string().replace(" at line 1 column ", " at column ")
 }
 
 fn kind(value: &Json) -> &'static str {

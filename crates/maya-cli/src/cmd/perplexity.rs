@@ -1,6 +1,8 @@
 //! `maya perplexity`: how well the model predicts a text, and how far it is from saved logits.
 
 use std::fs;
+use std::io::Read as _;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use glm_chat::ParseSpecial;
@@ -17,11 +19,13 @@ use crate::text;
 
 /// Tokens of a window where the user gives none.
 const WINDOW: usize = 512;
+/// Bytes of the longest text that is read: more tokens than any model here has context for.
+const TEXT_LIMIT: u64 = 1 << 28;
 
 /// Measures, compares, saves.
 pub fn run(args: &PerplexityArgs) -> Result<()> {
     let path = args.text.display();
-    let bytes = fs::read(&args.text).with_context(|| format!("{path} cannot be read"))?;
+    let bytes = text_bytes(&args.text).with_context(|| format!("{path} cannot be read"))?;
     let string = String::from_utf8(bytes).map_err(|e| {
         anyhow::anyhow!("{path} is not UTF-8: byte {} is wrong", e.utf8_error().valid_up_to())
     })?;
@@ -72,6 +76,16 @@ pub fn run(args: &PerplexityArgs) -> Result<()> {
         save.commit()?;
     }
     report(args, &mut sums, n, window)
+}
+
+/// The text, which may come from a pipe; of a device that never ends no more than the limit is read.
+fn text_bytes(path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    fs::File::open(path)?.take(TEXT_LIMIT + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > TEXT_LIMIT {
+        bail!("it has more than {} bytes", count(TEXT_LIMIT));
+    }
+    Ok(bytes)
 }
 
 fn window(asked: Option<u32>, ctx: usize) -> Result<usize> {

@@ -22,7 +22,8 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     let file = engine.model.gguf();
     let tokenizer = text::tokenizer(file, &engine.name, "serve")?;
     let template = text::template(file, &engine.name, &tokenizer, "serve")?;
-    let config = Config { sampler: recommended(file, Some(&tokenizer))?, ..Config::default() };
+    let config =
+        Config { sampler: recommended(file, Some(&tokenizer))?, seed: args.engine.seed, ..Config::default() };
     let id = id(&args.engine, file);
     let mut out = Out::new();
     out.text(&block(&engine, &listener.url(), &id))?;

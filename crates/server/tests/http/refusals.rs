@@ -152,6 +152,30 @@ async fn what_is_no_json_object_is_refused() {
     }
 }
 
+/// A completion that ignored what it was asked to look like would be taken for one that does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_constraint_is_never_ignored() {
+    let server = Server::start().await;
+    let constraints = [
+        ("response_format", json!({"type": "json_object"})),
+        ("grammar", json!("root ::= \"a\"")),
+        ("guided_json", json!({})),
+        ("structured_outputs", json!({"regex": "a"})),
+    ];
+    for (key, value) in constraints {
+        for (path, body) in
+            [("/v1/chat/completions", hello(json!({}))), ("/v1/completions", json!({"prompt": "a"}))]
+        {
+            let mut body = body;
+            body[key] = value.clone();
+            let (status, reply) = server.ask(Request::post(path, &body)).await;
+            assert_eq!((status, &reply["error"]["param"]), (400, &json!(key)), "{path}: {reply}");
+        }
+    }
+    let plain = json!({"prompt": "a", "response_format": {"type": "text"}, "max_tokens": 1});
+    assert_eq!(server.ask(Request::post("/v1/completions", &plain)).await.0, 200);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_does_not_matter_is_ignored() {
     let server = Server::start().await;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use server::{Config, Listener, ServeError};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use crate::client::Request;
@@ -109,6 +110,25 @@ async fn idle_connections_do_not_hold_the_server() {
     server.shutdown.request();
     server.stopped().await;
     drop((unsent, kept));
+}
+
+/// A client that had sent half a head, or half a body, once held a stop for the whole grace.
+#[tokio::test(flavor = "multi_thread")]
+async fn half_a_request_does_not_hold_the_server() {
+    for sent in [
+        "POST /v1/completions HTTP/1.1\r\nHo",
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{",
+    ] {
+        let config = Config { shutdown_grace: Duration::from_secs(3600), ..Config::default() };
+        let server = Server::with(config).await;
+        let mut half = TcpStream::connect(server.address).await.unwrap();
+        half.write_all(sent.as_bytes()).await.unwrap();
+        // An answer on another connection: by then the server has most likely read the half.
+        assert_eq!(server.ask(Request::get("/health")).await.0, 200);
+        server.shutdown.request();
+        server.stopped().await;
+        drop(half);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -52,16 +52,21 @@ impl Cache {
         let seq = self.rewind(engine, prompt)?;
         let exec = &mut engine.exec;
         let (last, head) = (prompt.len() - 1, self.fed.len());
-        let mut progress = Progress::new("reading the conversation", "tokens", (last - head) as u64);
+        let mut progress =
+            (last > head).then(|| Progress::new("reading the conversation", "tokens", (last - head) as u64));
         for chunk in prompt[head..last].chunks(options.chunk) {
             if interrupt::pressed() {
                 return Ok(Finish::Cancelled);
             }
             exec.prefill(seq, chunk)?;
             self.fed.extend_from_slice(chunk);
-            progress.at((self.fed.len() - head) as u64);
+            if let Some(progress) = &mut progress {
+                progress.at((self.fed.len() - head) as u64);
+            }
         }
-        progress.finish();
+        if let Some(mut progress) = progress {
+            progress.finish();
+        }
         self.before_answer = Some(exec.save(seq)?);
         let mut fed = prompt.to_vec();
         let mut failed = None;
