@@ -23,11 +23,11 @@ use crate::wide::{LEN, Minima};
 /// Activation rows from which a panel pays.
 pub(super) const MIN_COLS: usize = 16;
 /// Weight rows in a vector.
-const LANES: usize = 8;
+pub(super) const LANES: usize = 8;
 /// Panels that share the broadcast activations: 2 * 4 accumulators leave room for both panels and an activation.
-const GROUPS: usize = 2;
+pub(super) const GROUPS: usize = 2;
 /// Activation rows that share a load of the panels.
-const STEP: usize = 4;
+pub(super) const STEP: usize = 4;
 /// Bytes of widened activations that a tile may have: half of a second-level cache of 1 MB.
 const TILE_BYTES: usize = 512 << 10;
 
@@ -283,7 +283,7 @@ unsafe fn signed<B: WideAvx2>(weights: Weights) -> __m256i {
 ///
 /// AVX2.
 #[inline(always)]
-unsafe fn store(to: &mut [i16; 16], v: __m256i) {
+pub(super) unsafe fn store(to: &mut [i16; 16], v: __m256i) {
     // SAFETY: the caller has AVX2; 32 bytes are written to 32.
     unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), v) }
 }
@@ -294,7 +294,7 @@ unsafe fn store(to: &mut [i16; 16], v: __m256i) {
 ///
 /// AVX2.
 #[inline(always)]
-unsafe fn transpose16(v: [__m256i; 8]) -> [__m256i; 8] {
+pub(super) unsafe fn transpose16(v: [__m256i; 8]) -> [__m256i; 8] {
     // SAFETY: the caller has AVX2. Closures would leave its target features behind.
     unsafe {
         let mut words = v;
@@ -318,7 +318,7 @@ unsafe fn transpose16(v: [__m256i; 8]) -> [__m256i; 8] {
 ///
 /// AVX2.
 #[inline(always)]
-unsafe fn transpose32(v: [__m256i; 8]) -> [__m256i; 8] {
+pub(super) unsafe fn transpose32(v: [__m256i; 8]) -> [__m256i; 8] {
     // SAFETY: the caller has AVX2.
     unsafe {
         let mut doubles = v;

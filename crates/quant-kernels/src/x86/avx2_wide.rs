@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 use bytemuck::cast_slice;
 
 use super::avx2::{Trees, eight_times, load, opaque, sum_each, tree, tree_lane};
-use super::{avx2_panel, scratch};
+use super::{avx2_panel, avx2_quads, scratch};
 use crate::Matrix;
 use crate::block::Half;
 use crate::rows::Quantized;
@@ -283,6 +283,7 @@ pub(super) unsafe fn matmul<B: WideAvx2>(w: Matrix<'_>, x: &Quantized, n: usize,
                     t += 4;
                 }
             }
+            avx2_panel::MIN_COLS.. if avx2_quads::serves(B::KIND) => avx2_quads::matmul::<B>(w, x, n, out),
             avx2_panel::MIN_COLS.. => avx2_panel::matmul::<B>(w, x, n, out),
             _ => many::<B>(w, x, n, out),
         }

@@ -5,7 +5,7 @@
 //! | `exact` | avx2_exact | avx512_exact, dequantising as AVX2 |
 //! | `fast`, wide formats | avx2_wide with avx2_k, avx2_iq | avx512_wide with avx512_k, avx512_iq |
 //! | `fast`, narrow formats | avx2_narrow | avx512_narrow, unpacking as AVX2 |
-//! | `fast`, many activation rows | from 16 on: avx2_panel for wide formats | from 8 on: avx512_panel |
+//! | `fast`, many activation rows | from 16 on: avx2_quads or avx2_panel for wide formats | from 8 on: avx512_panel |
 //! | `quantize_block` | avx2_quantize | as AVX2 |
 
 // Iterator adapters put a closure between an intrinsic and its target features, and the call is then not inlined.
@@ -17,6 +17,7 @@ mod avx2_iq;
 mod avx2_k;
 mod avx2_narrow;
 mod avx2_panel;
+mod avx2_quads;
 mod avx2_quantize;
 mod avx2_wide;
 mod avx512;
