@@ -1,7 +1,8 @@
-//! Products of 256-weight blocks with many activation rows, with AVX2.
+//! Products of 256-weight blocks of signed integers (the IQ formats) with many activation rows, with AVX2; `avx2_quads` has
+//! the others.
 //!
 //! Weight rows lie in the lanes of a vector: a panel holds one block of eight rows as i16, every weight already multiplied
-//! by its sub-block's scale (at most 4,096 in magnitude: 32 * 128 in Q6_K), two neighbouring weights of a row together.
+//! by its sub-block's scale (at most 4,064 in magnitude: 32 * 127 in IQ4_XS), two neighbouring weights of a row together.
 //! `pmaddwd` with two neighbouring activations, broadcast, then needs no sum across lanes, no sign and no scale: two
 //! instructions for 16 products, and the float side of a block is done for eight rows at once. Sums are exact, so their
 //! order is free; floats start at the block's sum.
@@ -18,7 +19,7 @@ use super::scratch;
 use crate::Matrix;
 use crate::block::Half;
 use crate::rows::Quantized;
-use crate::wide::{LEN, Minima};
+use crate::wide::LEN;
 
 /// Activation rows from which a panel pays.
 pub(super) const MIN_COLS: usize = 16;
@@ -36,20 +37,12 @@ const TILE_BYTES: usize = 512 << 10;
 struct Panel {
     /// `[pair of weights][row][2]`, multiplied by the sub-block scales.
     w: [[i16; 2 * LANES]; LEN / 2],
-    /// `[pair of sub-blocks][row][2]`.
-    min: [[i16; 2 * LANES]; 8],
     d: [Half; LANES],
-    dmin: [Half; LANES],
 }
 
 impl Panel {
     const fn new() -> Self {
-        Self {
-            w: [[0; 2 * LANES]; LEN / 2],
-            min: [[0; 2 * LANES]; 8],
-            d: [[0; 2]; LANES],
-            dmin: [[0; 2]; LANES],
-        }
+        Self { w: [[0; 2 * LANES]; LEN / 2], d: [[0; 2]; LANES] }
     }
 }
 
@@ -196,20 +189,10 @@ impl Part<'_> {
             }
             for g in 0..G {
                 let d = _mm256_cvtph_ps(_mm_loadu_si128(panels[g].d.as_ptr().cast()));
-                let dmin = _mm256_cvtph_ps(_mm_loadu_si128(panels[g].dmin.as_ptr().cast()));
                 for i in 0..T {
-                    let row = self.t0 + t + i;
-                    let dx = _mm256_set1_ps(self.x.scale[row * self.x.stride + b]);
-                    let mut min = _mm256_setzero_si256();
-                    if B::MINIMA == Minima::Yes {
-                        let sums = self.x.sums.as_ptr().add((b * self.n + row) * (LEN / 16));
-                        for pair in 0..8 {
-                            let sums = _mm256_set1_epi32(sums.add(2 * pair).cast::<i32>().read_unaligned());
-                            let product = _mm256_madd_epi16(load(&panels[g].min[pair]), sums);
-                            min = _mm256_add_epi32(min, product);
-                        }
-                    }
-                    trees.push((t + i) * G + g, product::<B>(d, dmin, dx, acc[g][i], min));
+                    let dx = _mm256_set1_ps(self.x.scale[(self.t0 + t + i) * self.x.stride + b]);
+                    let (no_dmin, no_min) = (_mm256_setzero_ps(), _mm256_setzero_si256());
+                    trees.push((t + i) * G + g, product::<B>(d, no_dmin, dx, acc[g][i], no_min));
                 }
             }
         }
@@ -228,15 +211,12 @@ unsafe fn fill<B: WideAvx2>(panel: &mut Panel, weights: &[B], blocks: usize) {
         let zero = _mm256_setzero_si256();
         let mut bytes = [[zero; LANES]; LEN / 32];
         let mut scales = [zero; LANES];
-        let mut mins = [zero; LANES];
-        (panel.d, panel.dmin) = ([[0; 2]; LANES], [[0; 2]; LANES]);
+        panel.d = [[0; 2]; LANES];
         for (r, block) in weights.iter().step_by(blocks).take(LANES).enumerate() {
             let shared = block.shared();
             eight_times!(i => { bytes[i][r] = signed::<B>(block.weights(&shared, i)); });
-            let by = block.scales(&shared);
-            (scales[r], mins[r]) = (by.scale, by.by_sums);
+            scales[r] = block.scales(&shared).scale;
             panel.d[r] = block.d();
-            panel.dmin[r] = block.dmin();
         }
         let scales = transpose16(scales);
         for (i, bytes) in bytes.into_iter().enumerate() {
@@ -250,11 +230,6 @@ unsafe fn fill<B: WideAvx2>(panel: &mut Panel, weights: &[B], blocks: usize) {
                 let second = _mm256_cvtepi8_epi16(_mm256_extracti128_si256::<1>(pairs));
                 store(&mut panel.w[16 * i + j], _mm256_mullo_epi16(first, even));
                 store(&mut panel.w[16 * i + 8 + j], _mm256_mullo_epi16(second, odd));
-            }
-        }
-        if B::MINIMA == Minima::Yes {
-            for (pair, min) in transpose32(mins).into_iter().enumerate() {
-                store(&mut panel.min[pair], min);
             }
         }
     }
@@ -273,8 +248,7 @@ unsafe fn signed<B: WideAvx2>(weights: Weights) -> __m256i {
         match B::KIND {
             Kind::Signed => _mm256_sign_epi8(w, sign),
             Kind::Masked => _mm256_sub_epi8(_mm256_xor_si256(w, sign), sign),
-            Kind::Offset { shift } => _mm256_sub_epi8(w, _mm256_set1_epi8(1 << shift)),
-            Kind::Minima => w,
+            Kind::Offset { .. } | Kind::Minima => unreachable!("avx2_quads serves these"),
         }
     }
 }

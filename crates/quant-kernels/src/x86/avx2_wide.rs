@@ -283,7 +283,9 @@ pub(super) unsafe fn matmul<B: WideAvx2>(w: Matrix<'_>, x: &Quantized, n: usize,
                     t += 4;
                 }
             }
-            avx2_panel::MIN_COLS.. if avx2_quads::serves(B::KIND) => avx2_quads::matmul::<B>(w, x, n, out),
+            avx2_panel::MIN_COLS.. if const { avx2_quads::serves(B::KIND) } => {
+                avx2_quads::matmul::<B>(w, x, n, out);
+            }
             avx2_panel::MIN_COLS.. => avx2_panel::matmul::<B>(w, x, n, out),
             _ => many::<B>(w, x, n, out),
         }
