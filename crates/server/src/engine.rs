@@ -29,7 +29,7 @@ pub struct Options {
 /// What an engine reports while it works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// `done` of `total` prompt tokens are computed. Reported after every prefill step, however small.
+    /// `done` of `total` prompt tokens are computed. Reported before each prefill step, however small, and once when all are.
     Prefill {
         /// Prompt tokens computed so far.
         done: usize,
