@@ -239,7 +239,7 @@ fn poisoned_weights_over_http() {
     let named = "NaN or infinity in ffn_down_exps of layer 3, at position ";
     for (path, body, says) in [
         ("/v1/completions", &one_token, &format!("{named}0")),
-        // Experts of a longer prompt are computed in no fixed order, and the first that fails names its position.
+        // Which rows of a longer prompt fail first depends on the experts that they take.
         ("/v1/chat/completions", &chat, &named.to_owned()),
         ("/v1/completions", &one_token, &format!("{named}0")),
     ] {
@@ -305,7 +305,6 @@ fn a_second_control_c_cuts_the_answer() {
     assert!(second.elapsed() < Duration::from_secs(15), "{:?}", second.elapsed());
 }
 
-/// A termination request ends it too, and an idle connection does not keep it.
 /// `--seed` is the seed of requests that name none: two drawn answers are then the same.
 #[test]
 fn a_seed_for_all() {
@@ -321,6 +320,7 @@ fn a_seed_for_all() {
     assert_eq!(texts[0], texts[1]);
 }
 
+/// A termination request ends it too, and an idle connection does not keep it.
 #[test]
 fn it_ends_when_asked() {
     let server = Server::start(&["--ctx", "512"]);
