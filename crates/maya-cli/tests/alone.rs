@@ -137,7 +137,7 @@ fn bars_on_a_terminal() {
     const TERMINAL: &str =
         "import os, pty, sys\nsys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))";
     if !Command::new("python3").args(["-c", "import pty"]).status().is_ok_and(|s| s.success()) {
-        eprintln!("SKIPPED bars_on_a_terminal: python3 with its module pty is not here");
+        golden::skipped(format_args!("bars_on_a_terminal: python3 with its module pty is not here"));
         return;
     }
     let prompt = "the quick brown fox ".repeat(100);

@@ -21,7 +21,9 @@ fn the_python_reader_opens_it() {
     let probe = Command::new("python3").args(["-c", "import gguf"]).stderr(Stdio::null()).status();
     if !probe.is_ok_and(|s| s.success()) {
         assert!(std::env::var_os("MAYA_TEST_PYTHON_GGUF").is_none(), "python3 cannot import gguf");
-        eprintln!("SKIPPED the_python_reader_opens_it: python3 with the package gguf is not here");
+        golden::skipped(format_args!(
+            "the_python_reader_opens_it: python3 with the package gguf is not here"
+        ));
         return;
     }
     let output = Command::new("python3").args(["-c", script]).arg(&path).output().unwrap();
@@ -92,7 +94,7 @@ fn an_interrupted_file_leaves_nothing() {
 #[test]
 fn a_full_disk_is_a_sentence() {
     if !std::path::Path::new("/dev/full").exists() {
-        eprintln!("SKIPPED a_full_disk_is_a_sentence: /dev/full is not here");
+        golden::skipped(format_args!("a_full_disk_is_a_sentence: /dev/full is not here"));
         return;
     }
     let mut args = vec!["synth", "/dev/full"];

@@ -136,7 +136,9 @@ fn bench_fields_and_anonymous_memory() {
         let weights = it["memory_plan"]["weights_mapped"].as_u64().unwrap();
         assert!(weights > 390_000_000);
         let Some(anonymous) = it["rss_anon_bytes"].as_u64() else {
-            eprintln!("SKIPPED the bound on anonymous memory: /proc/self/status has no RssAnon here");
+            golden::skipped(format_args!(
+                "the bound on anonymous memory: /proc/self/status has no RssAnon here"
+            ));
             return;
         };
         let plan = &it["memory_plan"];

@@ -8,7 +8,7 @@ fn vector() -> Vec<Cpu> {
     let found = [Isa::Avx2, Isa::Avx512].into_iter().filter_map(|isa| {
         let cpu = Cpu::with(isa);
         if cpu.is_none() {
-            eprintln!("SKIPPED {isa} against scalar: this processor lacks it");
+            golden::skipped(format_args!("{isa} against scalar: this processor does not have it"));
         }
         cpu
     });

@@ -55,7 +55,7 @@ fn cpus() -> impl Iterator<Item = Cpu> {
     Isa::ALL.into_iter().filter_map(|isa| {
         let cpu = Cpu::with(isa);
         if cpu.is_none() {
-            eprintln!("SKIPPED: {isa} is not available on this processor");
+            golden::skipped(format_args!("{isa}: this processor does not have it"));
         }
         cpu
     })

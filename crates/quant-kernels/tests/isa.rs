@@ -10,7 +10,7 @@ fn cpus() -> Vec<Cpu> {
     let (present, absent): (Vec<_>, Vec<_>) =
         [Isa::Avx2, Isa::Avx512].into_iter().partition(|isa| isa.is_available());
     for isa in absent {
-        eprintln!("SKIPPED: {isa} is not available on this processor");
+        golden::skipped(format_args!("{isa}: this processor does not have it"));
     }
     present.into_iter().filter_map(Cpu::with).collect()
 }

@@ -125,7 +125,7 @@ fn instruction_sets_have_the_same_bits() {
             if isa.is_available() {
                 same(&format!("{precision:?} {isa}"), &with(isa), &scalar);
             } else {
-                eprintln!("SKIPPED {isa}: this processor does not have it");
+                golden::skipped(format_args!("{isa}: this processor does not have it"));
             }
         }
     }
