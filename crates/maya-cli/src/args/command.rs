@@ -146,7 +146,7 @@ pub struct InspectArgs {
 /// `maya synth`
 #[derive(Debug, Args)]
 pub struct SynthArgs {
-    /// The file to write
+    /// The file to write; one of this name is replaced once the new one is whole
     pub out: PathBuf,
     /// Sizes.
     #[command(flatten)]
