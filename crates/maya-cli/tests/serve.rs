@@ -320,6 +320,19 @@ fn a_seed_for_all() {
     assert_eq!(texts[0], texts[1]);
 }
 
+/// Bound to more than this machine it says that anybody may use it.
+#[test]
+fn an_open_door_is_told() {
+    for (host, told) in [("0.0.0.0", true), ("127.0.0.1", false)] {
+        let mut server = Server::start(&["--host", host]);
+        signal(&server.child, "INT");
+        let mut stderr = String::new();
+        server.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        assert_eq!(stderr.contains("--host 0.0.0.0 lets everybody"), told, "{stderr}");
+        assert_eq!(server.ended(), Some(0));
+    }
+}
+
 /// A termination request ends it too, and an idle connection does not keep it.
 #[test]
 fn it_ends_when_asked() {

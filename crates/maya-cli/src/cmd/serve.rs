@@ -11,7 +11,7 @@ use server::{Chat, Config, Listener, Shutdown};
 
 use crate::args::{EngineArgs, ServeArgs};
 use crate::engine::{Engine, recommended};
-use crate::output::{Out, bytes, count, printable};
+use crate::output::{Out, bytes, count, note, printable};
 use crate::served::Served;
 use crate::{interrupt, text};
 
@@ -25,6 +25,13 @@ pub fn run(args: &ServeArgs) -> Result<()> {
     let config =
         Config { sampler: recommended(file, Some(&tokenizer))?, seed: args.engine.seed, ..Config::default() };
     let id = id(&args.engine, file);
+    if !args.host.is_loopback() {
+        note(format_args!(
+            "--host {} lets everybody who reaches this machine's port {} use the model: there are no keys yet",
+            args.host,
+            listener.address().port()
+        ));
+    }
     let mut out = Out::new();
     out.text(&block(&engine, &listener.url(), &id))?;
     out.flush()?;
