@@ -17,6 +17,7 @@ mod observer;
 mod pools;
 mod scratch;
 mod site;
+mod store;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use lanes::Lanes;
 pub use observer::Observer;
 use observer::Watch;
 use scratch::{Scratch, Workers};
+use store::Store;
 
 use crate::error::ExecError;
 use crate::executor::{Counters, Executor, Input, SeqId, Step, StepRow, Ticket, Token, Want};
@@ -65,6 +67,7 @@ pub struct CpuExecutor {
     rows: usize,
     sequences: BTreeMap<SeqId, Sequence>,
     next_sequence: u64,
+    store: Store,
     scratch: Scratch,
     sampler: Sampler,
     answers: VecDeque<(u64, Vec<StepRow>)>,
@@ -103,6 +106,7 @@ impl CpuExecutor {
             rows,
             sequences: BTreeMap::new(),
             next_sequence: 0,
+            store: Store::default(),
             scratch: Scratch { workers: Workers::new(threads), ..Scratch::default() },
             sampler: Sampler::default(),
             answers: VecDeque::new(),

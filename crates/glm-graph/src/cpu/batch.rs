@@ -48,6 +48,16 @@ impl<'a> Batch<'a> {
         }
     }
 
+    /// Fails the segments of these rows, for a reason that is not one of arithmetic.
+    pub(crate) fn fail(&mut self, rows: impl Iterator<Item = usize>, why: &ExecError) {
+        for row in rows {
+            let hit = |segment: &&mut Segment| (segment.start..segment.start + segment.n).contains(&row);
+            if let Some(segment) = self.segments.iter_mut().find(hit) {
+                segment.error.get_or_insert_with(|| why.clone());
+            }
+        }
+    }
+
     /// Whether no segment is worth going on for.
     pub(crate) fn all_failed(&self) -> bool {
         self.segments.iter().all(|segment| segment.error.is_some())

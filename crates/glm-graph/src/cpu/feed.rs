@@ -123,12 +123,12 @@ impl CpuExecutor {
         logits: Range<usize>,
         watch: &mut Watch<'_>,
     ) {
-        let (lanes, scratch) = (&self.lanes, &mut self.scratch);
+        let (lanes, store, scratch) = (&self.lanes, &mut self.store, &mut self.scratch);
         let purpose = if logits.is_empty() { Purpose::States } else { Purpose::Streams };
         let work = || {
             let mut batch = Batch::new(segments);
             forward::embed(model, tokens, scratch);
-            forward::trunk(lanes, model, &mut batch, scratch, purpose, watch);
+            forward::trunk(lanes, model, &mut batch, store, scratch, purpose, watch);
             if !logits.is_empty() && !batch.all_failed() {
                 head::run(lanes, model, logits, &mut batch, scratch);
             }

@@ -4,8 +4,10 @@ use rayon::prelude::*;
 
 use super::batch::Batch;
 use super::lanes::Lanes;
+use super::moe::Site;
 use super::observer::Watch;
 use super::scratch::Scratch;
+use super::store::Store;
 use super::{dsa, ffn, kda, moe, site};
 use crate::executor::Token;
 use crate::model::Model;
@@ -37,6 +39,7 @@ pub(crate) fn trunk(
     lanes: &Lanes,
     model: &Model,
     batch: &mut Batch<'_>,
+    store: &mut Store,
     scratch: &mut Scratch,
     purpose: Purpose,
     watch: &mut Watch<'_>,
@@ -49,7 +52,7 @@ pub(crate) fn trunk(
         }
         mix_positions(lanes, model, block, batch, scratch, watch);
         if purpose == Purpose::Streams || block < last {
-            mix_features(lanes, model, block, batch, scratch, watch);
+            mix_features(lanes, model, block, batch, store, scratch, watch);
             watch.streams(block, batch, scratch.hyper.residual.f32());
         }
         batch.settle(&scratch.faults.take(), block);
@@ -62,11 +65,12 @@ pub(crate) fn layer(
     model: &Model,
     block: usize,
     batch: &mut Batch<'_>,
+    store: &mut Store,
     scratch: &mut Scratch,
 ) {
     let watch = &mut Watch(None);
     mix_positions(lanes, model, block, batch, scratch, watch);
-    mix_features(lanes, model, block, batch, scratch, watch);
+    mix_features(lanes, model, block, batch, store, scratch, watch);
     batch.settle(&scratch.faults.take(), block);
 }
 
@@ -95,6 +99,7 @@ fn mix_features(
     model: &Model,
     block: usize,
     batch: &mut Batch<'_>,
+    store: &mut Store,
     scratch: &mut Scratch,
     watch: &mut Watch<'_>,
 ) {
@@ -103,7 +108,14 @@ fn mix_features(
     site::read(lanes, file, config, &hyper[1], &weights.ffn_norm, scratch);
     match &weights.ffn {
         Ffn::Dense(weights) => ffn::dense(lanes, file, weights, config.clamp_shared[block], scratch),
-        Ffn::Moe(weights) => moe::mix(lanes, file, config, weights, block, batch, scratch, watch),
+        Ffn::Moe(weights) => {
+            let next = match model.weights().blocks.get(block + 1).map(|block| &block.ffn) {
+                Some(Ffn::Moe(weights)) if block + 1 < config.trunk => Some((block + 1, &**weights)),
+                _ => None,
+            };
+            let site = Site { lanes, file, config, block, weights, next };
+            moe::mix(site, store, batch, scratch, watch);
+        }
     }
     site::write(lanes, config, scratch);
 }

@@ -54,10 +54,10 @@ impl CpuExecutor {
         let mut out = Vec::with_capacity(streams.len());
         for chunk in streams.chunks(self.rows * width) {
             segments[0].n = chunk.len() / width;
-            let (lanes, scratch) = (&self.lanes, &mut self.scratch);
+            let (lanes, store, scratch) = (&self.lanes, &mut self.store, &mut self.scratch);
             self.pool.install(|| {
                 scratch.hyper.residual.reset(chunk.len() / width, width).copy_from_slice(chunk);
-                forward::layer(lanes, &model, layer, &mut Batch::new(&mut segments), scratch);
+                forward::layer(lanes, &model, layer, &mut Batch::new(&mut segments), store, scratch);
             });
             if let Some(error) = segments[0].error.take() {
                 return Err(error);

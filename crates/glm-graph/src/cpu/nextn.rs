@@ -3,8 +3,10 @@
 use super::batch::Batch;
 use super::lanes::Lanes;
 use super::layout::{fit, transpose};
+use super::moe::Site;
 use super::observer::Watch;
 use super::scratch::Scratch;
+use super::store::Store;
 use super::{dsa, ffn, head, moe};
 use crate::executor::Token;
 use crate::model::Model;
@@ -54,7 +56,11 @@ pub(crate) fn draft(
 
     norm_rows(lanes, &residual, &weights.ffn_norm, eps, scratch.x.reset(t, width));
     match &weights.ffn {
-        Ffn::Moe(weights) => moe::mix(lanes, file, config, weights, block, batch, scratch, watch),
+        Ffn::Moe(weights) => {
+            // Drafts are few and their experts few: they stay in the file's map.
+            let site = Site { lanes, file, config, block, weights, next: None };
+            moe::mix(site, &mut Store::default(), batch, scratch, watch);
+        }
         Ffn::Dense(weights) => ffn::dense(lanes, file, weights, config.clamp_shared[block], scratch),
     }
     cpu.add(&scratch.y[..width * t], &mut residual);

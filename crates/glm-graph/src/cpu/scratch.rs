@@ -80,14 +80,16 @@ pub(crate) struct FfnScratch {
     pub(crate) weights: Vec<f32>,
     /// One row: inputs of the down projections by rank.
     pub(crate) ranks: Vec<Rows>,
-    /// Many rows: `(row, rank)` pairs sorted by expert, as `row * k + rank`.
+    /// `(row, rank)` pairs sorted by expert, as `row * k + rank`.
     pub(crate) pairs: Vec<u32>,
-    /// Place of pair `row * k + rank` in `pairs`.
+    /// Row of pair `row * k + rank` in `experts`.
     pub(crate) places: Vec<u32>,
-    /// Many rows: experts in use and their ranges in `pairs`.
+    /// Experts in use and their ranges in `pairs`.
     pub(crate) active: Vec<(u32, std::ops::Range<usize>)>,
-    /// Unweighted results, `[pair][hidden]`, in the order of `pairs`.
+    /// Unweighted results, `[pair][hidden]`, in the order in which they were computed.
     pub(crate) experts: Vec<f32>,
+    /// Experts that the next layer is expected to take.
+    pub(crate) guess: Vec<u32>,
 }
 
 /// From streams to logits.
