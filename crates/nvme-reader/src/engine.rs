@@ -11,7 +11,7 @@ use crate::error::{OpenError, ReadError, ReadFault, UringFault, WhyBuffered, Why
 use crate::faults::{Attempt, Faults, Injected};
 use crate::files::{Files, drop_cache};
 use crate::memory::Target;
-use crate::mirrors::{Drive, choose};
+use crate::mirrors::{Drive, choose, pass_over};
 use crate::options::{Choice, Options};
 use crate::queue::{Piece, Queue};
 use crate::read::Priority;
@@ -118,12 +118,11 @@ impl Engine {
         let (depth, look_ahead_depth) = (self.options.depth, self.options.look_ahead_depth.max(1));
         while !self.free.is_empty() && self.drives.iter().any(|d| d.at_drive < depth) {
             let (files, drives) = (&self.files, &self.drives);
+            let turn = self.counters.ios as usize;
             let fits = |set: u32, failed_on: u32, priority: Priority| {
-                let set = &files.sets[set as usize];
-                (0..set.n).filter(|m| failed_on & (1 << m) == 0).any(|m| {
-                    let look_ahead = priority == Priority::LookAhead;
-                    drives[files.files[set.first + m].drive].has_room(look_ahead, depth, look_ahead_depth)
-                })
+                let best = choose(drives, mirrors(files, set, failed_on), turn);
+                let look_ahead = priority == Priority::LookAhead;
+                best.is_some_and(|(_, d)| drives[d].has_room(look_ahead, depth, look_ahead_depth))
             };
             let bytes = |set: u32| files.sets[set as usize].piece;
             let Some((piece, set)) = self.queue.take(fits, bytes) else { break };
@@ -135,18 +134,12 @@ impl Engine {
     fn issue(&mut self, piece: Piece, set_number: u32) {
         let set = &self.files.sets[set_number as usize];
         let look_ahead = piece.priority == Priority::LookAhead;
-        let (depth, look_ahead_depth) = (self.options.depth, self.options.look_ahead_depth.max(1));
-        let drive_of = |m: usize| self.files.files[set.first + m].drive;
-        let open = |m: usize| {
-            let fails = piece.failed_on & (1 << m) != 0;
-            !fails && self.drives[drive_of(m)].has_room(look_ahead, depth, look_ahead_depth)
-        };
-        let mask = (0..set.n).filter(|m| open(*m)).fold(0_u32, |mask, m| mask | 1 << m);
-        let candidates = (0..set.n).filter(|m| mask & (1 << m) != 0).map(|m| (m, drive_of(m)));
+        let candidates = mirrors(&self.files, set_number, piece.failed_on);
         let turn = self.counters.ios as usize;
-        let mirror = choose(&mut self.drives, candidates, turn).unwrap_or(0);
+        let best = choose(&self.drives, candidates.clone(), turn);
+        let (mirror, drive) = best.unwrap_or((0, self.files.files[set.first].drive));
+        pass_over(&mut self.drives, candidates, drive);
         let file = set.first + mirror;
-        let drive = self.files.files[file].drive;
         let direct = !piece.buffered && self.states[file].why_buffered.is_none();
         let block = set.alignment as u64;
         // A direct read begins at a block: the bytes from there to where the last one ended are read again.
@@ -175,6 +168,29 @@ impl Engine {
             self.judge(one);
         }
         self.done = done;
+        #[cfg(target_os = "linux")]
+        self.leave_broken_ring();
+    }
+
+    /// A ring that stopped working, as when a sandbox was closed after it was made, is left for threads as soon as the
+    /// kernel has given back what it took. What it did not take is handed out again.
+    #[cfg(target_os = "linux")]
+    fn leave_broken_ring(&mut self) {
+        let Backend::Uring(ring) = &mut self.backend else { return };
+        for id in ring.take_lost() {
+            let Some(flight) = self.flights.get_mut(id as usize).and_then(Option::take) else { continue };
+            self.free.push(id);
+            let look_ahead = flight.piece.priority == Priority::LookAhead;
+            self.drives[self.files.files[flight.file].drive].end(look_ahead, None, flight.queue);
+            self.queue.again(flight.piece);
+        }
+        if let (Some(fault), 0) = (ring.broken(), ring.at_kernel()) {
+            // If they cannot be started now, the next call tries again.
+            if let Ok(threads) = Threads::start(Arc::clone(&self.files), self.options.threads) {
+                self.backend = Backend::Threads(threads);
+                self.reason = Reason::NoUring(fault);
+            }
+        }
     }
 
     /// Sleeps until something came back.
@@ -191,7 +207,9 @@ impl Engine {
             match &self.backend {
                 _ if self.n_out() == 0 => return true,
                 #[cfg(target_os = "linux")]
-                Backend::Uring(ring) if ring.is_broken() && begun.elapsed() > PATIENCE => return false,
+                Backend::Uring(ring) if ring.broken().is_some() && begun.elapsed() > PATIENCE => {
+                    return false;
+                }
                 _ => self.backend.block(Some(PATIENCE)),
             }
         }
@@ -335,6 +353,13 @@ impl Engine {
         }
         Report { backend, reason: self.reason, files_unregistered, memory, files, counters }
     }
+}
+
+/// The mirrors of a set that did not fail, with their drives.
+fn mirrors(files: &Files, set: u32, failed_on: u32) -> impl Iterator<Item = (usize, usize)> + Clone {
+    let set = &files.sets[set as usize];
+    let drive = |m: usize| files.files[set.first + m].drive;
+    (0..set.n).filter(move |m| failed_on & (1 << m) == 0).map(move |m| (m, drive(m)))
 }
 
 /// Threads have no use for registration.

@@ -48,27 +48,31 @@ impl Drive {
 }
 
 /// Picks among `candidates` (mirror, drive) the one expected to be done first; of equals, the first at or after `turn`.
+/// It may have no room: the piece then waits for it, which takes less time than another drive would.
 pub fn choose(
-    drives: &mut [Drive],
+    drives: &[Drive],
     candidates: impl Iterator<Item = (usize, usize)> + Clone,
     turn: usize,
-) -> Option<usize> {
+) -> Option<(usize, usize)> {
     let n = candidates.clone().map(|(mirror, _)| mirror + 1).max()?;
     let rank = |mirror: usize| (mirror + n - turn % n) % n;
     // A drive that was never measured is as quick as the quickest: quicker, and it would be given everything until its
     // first answer.
     let measured = candidates.clone().map(|(_, drive)| drives[drive].service).filter(|s| *s > 0.0);
     let unknown = measured.min_by(f64::total_cmp).unwrap_or(1.0);
-    let (chosen, drive) = candidates.clone().min_by(|a, b| {
+    candidates.min_by(|a, b| {
         let (one, two) = (drives[a.1].expected(unknown), drives[b.1].expected(unknown));
         one.total_cmp(&two).then(rank(a.0).cmp(&rank(b.0)))
-    })?;
-    for (_, other) in candidates.filter(|c| c.1 != drive) {
+    })
+}
+
+/// Lets the idle ones among `candidates` that were not `chosen` be tried sooner.
+pub fn pass_over(drives: &mut [Drive], candidates: impl Iterator<Item = (usize, usize)>, chosen: usize) {
+    for (_, other) in candidates.filter(|c| c.1 != chosen) {
         if drives[other].at_drive == 0 {
             drives[other].service *= FORGET;
         }
     }
-    Some(chosen)
 }
 
 #[cfg(test)]
@@ -83,15 +87,16 @@ mod tests {
         let mut served = [0; 2];
         let mut now = 0.0_f64;
         for i in 0..n {
-            if running.len() == 32 {
+            let both = [(0, 0), (1, 1)].into_iter();
+            let mut chosen = choose(&drives, both.clone(), i as usize).unwrap().1;
+            while !drives[chosen].has_room(false, 16, 0) {
                 running.sort_by(|a, b| b.0.total_cmp(&a.0));
                 let (end, drive, begun, queue) = running.pop().unwrap();
                 now = now.max(end);
                 drives[drive].end(false, Some(end - begun), queue);
+                chosen = choose(&drives, both.clone(), i as usize).unwrap().1;
             }
-            let room = |drives: &[Drive], d: usize| drives[d].has_room(false, 31, 0);
-            let open: Vec<_> = (0..2).filter(|d| room(&drives, *d)).map(|d| (d, d)).collect();
-            let chosen = choose(&mut drives, open.into_iter(), i as usize).unwrap();
+            pass_over(&mut drives, both, chosen);
             drives[chosen].begin(false);
             busy_until[chosen] = busy_until[chosen].max(now) + seconds(chosen, i);
             running.push((busy_until[chosen], chosen, now, drives[chosen].at_drive));
@@ -120,11 +125,11 @@ mod tests {
 
     #[test]
     fn of_equals_the_turn_decides() {
-        let mut drives = [Drive::default(); 3];
+        let drives = [Drive::default(); 3];
         let all = [(0, 0), (1, 1), (2, 2)];
-        let chosen: Vec<_> = (0..6).map(|turn| choose(&mut drives, all.into_iter(), turn).unwrap()).collect();
+        let chosen: Vec<_> = (0..6).map(|turn| choose(&drives, all.into_iter(), turn).unwrap().0).collect();
         assert_eq!(chosen, [0, 1, 2, 0, 1, 2]);
-        assert_eq!(choose(&mut drives, std::iter::empty(), 0), None);
+        assert_eq!(choose(&drives, std::iter::empty(), 0), None);
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub struct Uring {
     /// I/Os the kernel took.
     at_kernel: usize,
     /// I/Os that never got there.
-    lost: Vec<Done>,
+    lost: Vec<u32>,
     /// Why the kernel takes nothing any more.
     broken: Option<i32>,
     /// I/Os into registered memory.
@@ -63,12 +63,12 @@ impl Uring {
     /// A ring for `entries` I/Os at once, which was seen to work.
     pub fn open(files: Arc<Files>, entries: u32) -> Result<Self, UringFault> {
         let mut ring =
-            IoUring::builder().dontfork().build(entries.next_power_of_two()).map_err(|e| fault(&e))?;
+            IoUring::builder().dontfork().build(entries.next_power_of_two()).map_err(|e| fault(errno(&e)))?;
         if !ring.params().is_feature_ext_arg() || !ring.params().is_feature_nodrop() {
             return Err(UringFault::Old);
         }
         let mut probe = Probe::new();
-        ring.submitter().register_probe(&mut probe).map_err(|e| fault(&e))?;
+        ring.submitter().register_probe(&mut probe).map_err(|e| fault(errno(&e)))?;
         if !probe.is_supported(opcode::Read::CODE) || !probe.is_supported(opcode::ReadFixed::CODE) {
             return Err(UringFault::Old);
         }
@@ -115,9 +115,19 @@ impl Uring {
         self.n_fixed
     }
 
-    /// Whether I/Os are out that can no longer be waited for.
-    pub fn is_broken(&self) -> bool {
-        self.broken.is_some()
+    /// Why the kernel takes nothing any more, if it does not.
+    pub fn broken(&self) -> Option<UringFault> {
+        self.broken.map(fault)
+    }
+
+    /// I/Os the kernel has. If the ring is broken, they can be reaped but not waited for.
+    pub fn at_kernel(&self) -> usize {
+        self.at_kernel
+    }
+
+    /// Takes the ids of the I/Os that the kernel never got and never will.
+    pub fn take_lost(&mut self) -> Vec<u32> {
+        std::mem::take(&mut self.lost)
     }
 
     /// Registers `chunks` (address, length) in place of what was registered before.
@@ -179,8 +189,8 @@ impl Uring {
 
     /// Queues one I/O.
     pub fn push(&mut self, io: Io) {
-        if let Some(errno) = self.broken {
-            return self.lost.push(Done { id: io.id, result: Err(errno) });
+        if self.broken.is_some() {
+            return self.lost.push(io.id);
         }
         let buffer = self.buffer(io.to.address(), io.to.len());
         let entry = self.entry(&io, buffer);
@@ -198,7 +208,7 @@ impl Uring {
                 self.ios[io.id as usize] = Some((io, buffer.is_some()));
                 self.pushed.push_back(io.id);
             }
-            Err(_) => self.lost.push(Done { id: io.id, result: Err(libc::EAGAIN) }),
+            Err(_) => self.lost.push(io.id),
         }
     }
 
@@ -237,19 +247,18 @@ impl Uring {
         self.at_kernel += n;
     }
 
-    /// The kernel refuses the ring, as when a sandbox was closed after it was made. What it has not taken fails; the
-    /// queue is never handed over again, so it never will.
+    /// The kernel refuses the ring, as when a sandbox was closed after it was made. What it has not taken is
+    /// lost: the queue is never handed over again, so it never will.
     fn break_down(&mut self, errno: i32) {
         self.broken = Some(errno);
         for id in self.pushed.drain(..) {
             self.ios[id as usize] = None;
-            self.lost.push(Done { id, result: Err(errno) });
+            self.lost.push(id);
         }
     }
 
     /// Takes what came back.
     pub fn reap(&mut self, done: &mut Vec<Done>) {
-        done.append(&mut self.lost);
         let mut plain = Vec::new();
         for entry in self.ring.completion() {
             self.at_kernel = self.at_kernel.saturating_sub(1);
@@ -274,7 +283,7 @@ impl Uring {
     /// Sleeps until something came back.
     pub fn block(&mut self, timeout: Option<Duration>) {
         self.submit();
-        if !self.lost.is_empty() || !self.ring.completion().is_empty() {
+        if !self.ring.completion().is_empty() {
             return;
         }
         if self.broken.is_some() || self.at_kernel == 0 {
@@ -302,7 +311,7 @@ fn first_enter(ring: &IoUring) -> Result<(), UringFault> {
             Ok(_) => return Ok(()),
             Err(error) if errno(&error) == libc::EINTR => {}
             Err(error) => {
-                return Err(match fault(&error) {
+                return Err(match fault(errno(&error)) {
                     UringFault::Setup(errno) => UringFault::FirstCall(errno),
                     other => other,
                 });
@@ -311,12 +320,12 @@ fn first_enter(ring: &IoUring) -> Result<(), UringFault> {
     }
 }
 
-fn fault(error: &io::Error) -> UringFault {
-    match errno(error) {
+fn fault(errno: i32) -> UringFault {
+    match errno {
         libc::ENOSYS => UringFault::Missing,
-        errno @ (libc::EPERM | libc::EACCES) => UringFault::Forbidden(errno),
+        libc::EPERM | libc::EACCES => UringFault::Forbidden(errno),
         libc::ENOMEM => UringFault::Memory,
-        errno => UringFault::Setup(errno),
+        _ => UringFault::Setup(errno),
     }
 }
 
