@@ -2,7 +2,7 @@
 //! and for tests.
 
 use crate::geometry::Geometry;
-use crate::route::{Claim, Lane, Routed};
+use crate::plan::{Claim, Lane, Routed};
 use crate::view::{Edit, View};
 
 /// Which misses are promoted.

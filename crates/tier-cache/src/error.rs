@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use crate::id::{ExpertId, Ticket};
-use crate::route::{Claim, Lane};
+use crate::plan::{Claim, Lane};
 use crate::view::View;
 
 /// A geometry or limits that no directory can have.

@@ -11,7 +11,7 @@ mod error;
 mod geometry;
 mod id;
 mod policy;
-mod route;
+mod plan;
 mod view;
 
 pub use claimer::{Admission, Claimer};
@@ -20,7 +20,7 @@ pub use error::{AckError, Broken, ConfigError, RouteError, TicketError};
 pub use geometry::{Geometry, Limits, half_life};
 pub use id::{DeviceSlot, ExpertId, HostSlot, Pin, Slot, Ticket};
 pub use policy::{Candidate, Clock, Lfu, Lru, Policy, Pool};
-pub use route::{
+pub use plan::{
     Boundary, Claim, Lane, Plan, Ready, Residence, Routed, Serve, Source, Staging, Target, Transfer,
 };
 pub use view::{Edit, View};

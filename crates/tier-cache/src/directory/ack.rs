@@ -4,7 +4,7 @@ use super::slots::{Exit, Host, Near};
 use super::{Directory, NONE};
 use crate::error::AckError;
 use crate::policy::Policy;
-use crate::route::Transfer;
+use crate::plan::Transfer;
 use crate::view::{Edit, View};
 
 impl<P: Policy> Directory<P> {

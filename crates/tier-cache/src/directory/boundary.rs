@@ -4,7 +4,7 @@ use super::slots::{Exit, Host, Near};
 use super::{Directory, Key, NONE, Scratch};
 use crate::id::HostSlot;
 use crate::policy::Policy;
-use crate::route::Boundary;
+use crate::plan::Boundary;
 use crate::view::{Edit, View};
 
 impl<P: Policy> Directory<P> {

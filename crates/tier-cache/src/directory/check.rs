@@ -5,7 +5,7 @@ use super::{Directory, Key, NONE, Scratch};
 use crate::error::Broken;
 use crate::id::{HostSlot, Slot};
 use crate::policy::Policy;
-use crate::route::{Source, Staging, Target};
+use crate::plan::{Source, Staging, Target};
 use crate::view::View;
 
 macro_rules! hold {

@@ -4,7 +4,7 @@ use super::slots::{Exit, Host, Near};
 use super::{Directory, Key, NONE};
 use crate::id::{DeviceSlot, HostSlot, Slot};
 use crate::policy::{Candidate, Policy, Pool};
-use crate::route::{Source, Target, Transfer};
+use crate::plan::{Source, Target, Transfer};
 use crate::view::View;
 
 impl<P: Policy> Directory<P> {

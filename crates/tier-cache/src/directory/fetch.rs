@@ -4,7 +4,7 @@ use super::slots::{Host, Near};
 use super::{Directory, Key, Move, NONE, Scratch};
 use crate::id::{DeviceSlot, HostSlot, Slot, Ticket};
 use crate::policy::Policy;
-use crate::route::{Claim, Source, Staging, Target, Transfer};
+use crate::plan::{Claim, Source, Staging, Target, Transfer};
 use crate::view::View;
 
 impl<P: Policy> Directory<P> {

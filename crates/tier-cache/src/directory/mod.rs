@@ -15,7 +15,7 @@ use crate::error::ConfigError;
 use crate::geometry::{Geometry, Limits};
 use crate::id::{DeviceSlot, ExpertId, HostSlot, Pin, Slot, Ticket};
 use crate::policy::{Lfu, Policy};
-use crate::route::{Residence, Source, Staging, Target};
+use crate::plan::{Residence, Source, Staging, Target};
 use crate::view::{Edit, View};
 
 use slots::{Hosts, Near, NearSlot};

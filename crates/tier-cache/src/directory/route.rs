@@ -5,7 +5,7 @@ use super::{Directory, Key, NONE, Scratch};
 use crate::error::RouteError;
 use crate::id::{DeviceSlot, ExpertId, Pin, Slot};
 use crate::policy::Policy;
-use crate::route::{Claim, Lane, Plan, Ready, Routed, Serve, Source, Target, Transfer};
+use crate::plan::{Claim, Lane, Plan, Ready, Routed, Serve, Source, Target, Transfer};
 use crate::view::View;
 
 impl<P: Policy> Directory<P> {

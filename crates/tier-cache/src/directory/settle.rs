@@ -5,7 +5,7 @@ use super::{Directory, Move, NONE, Scratch};
 use crate::error::TicketError;
 use crate::id::{DeviceSlot, HostSlot, Slot, Ticket};
 use crate::policy::Policy;
-use crate::route::{Source, Staging, Target};
+use crate::plan::{Source, Staging, Target};
 use crate::view::View;
 
 impl<P: Policy> Directory<P> {
