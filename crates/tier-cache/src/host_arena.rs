@@ -1,23 +1,16 @@
 //! Host memory for expert blobs: one mapping, cut into slots that are handed out and taken back.
-//!
-//! A slot's memory is a `&'static mut [u8]`. [`take`](HostArena::take) gives it to whoever fills it (a disk reader, a
-//! copy from a device), which then owns it, whatever becomes of the arena; [`put`](HostArena::put) takes it back. While
-//! a slot is home its bytes are lent by [`bytes`](HostArena::bytes) and [`part`](HostArena::part). So a buffer that the
-//! kernel or a device still writes to cannot be read or freed, and no caller needs `unsafe`.
-//!
-//! Pages are touched only when they are used, unless [`prefault`](ArenaOptions::prefault) is set: an arena costs
-//! address space, and memory as it fills.
 
 use std::fmt;
-use std::io;
 use std::ops::Range;
 
-use crate::host_layout::{Layout, MAX_CHUNK_BYTES, MAX_SLOTS};
+use crate::arena_error::{ArenaError, Expected, WrongLease};
+use crate::host_layout::{Layout, MAX_CHUNK_BYTES};
 use crate::host_map::{self, Map};
+use crate::huge_pages::{self, HugePages};
 use crate::id::HostSlot;
 
 /// The most parts that a slot can remember.
-const MAX_PARTS: usize = 4;
+pub(crate) const MAX_PARTS: usize = 4;
 
 /// A size class: slots of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,99 +45,6 @@ impl Default for ArenaOptions {
     }
 }
 
-/// What became of the wish for huge pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HugePages {
-    /// None were asked for, or there are no slots.
-    NotAsked,
-    /// The system took the advice. It gives huge pages where it finds free ones, not necessarily everywhere.
-    Advised,
-    /// The system took the advice, but is set never to give any (`transparent_hugepage/enabled`).
-    SwitchedOff,
-    /// The system did not take the advice.
-    Refused(io::ErrorKind),
-}
-
-impl fmt::Display for HugePages {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotAsked => f.write_str("huge pages were not asked for"),
-            Self::Advised => f.write_str("huge pages were asked for and are given where there are free ones"),
-            Self::SwitchedOff => f.write_str("huge pages are switched off on this system"),
-            Self::Refused(why) => write!(f, "the system refused huge pages: {why}"),
-        }
-    }
-}
-
-/// Why an arena cannot be made, or a call cannot be answered.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-#[allow(missing_docs)]
-pub enum ArenaError {
-    #[error("an alignment of {align} bytes is not a power of two from {min} to {max}",
-        min = ArenaOptions::MIN_ALIGN, max = ArenaOptions::MAX_ALIGN)]
-    Align { align: usize },
-    #[error("a chunk of {bytes} bytes is not whole pages of {page} bytes up to {MAX_CHUNK_BYTES} bytes")]
-    ChunkBytes { bytes: usize, page: usize },
-    #[error("size class {class} has slots of {bytes} bytes; 1 to {limit} are allowed")]
-    SlotBytes { class: usize, bytes: usize, limit: usize },
-    #[error("{slots} slots are more than the limit of {MAX_SLOTS}")]
-    TooManySlots { slots: u64 },
-    #[error("the slots up to size class {class} exceed the address space")]
-    TooLarge { class: usize },
-    #[error("there is no memory for the index of {slots} slots")]
-    Index { slots: u64 },
-    #[error("the system refused {bytes} bytes of memory for expert slots: {source}")]
-    Map { bytes: usize, source: io::Error },
-    #[error("the system could not make {bytes} bytes of expert slots present: {source}")]
-    Prefault { bytes: usize, source: io::Error },
-    #[error("slot {slot} does not exist; there are {slots}")]
-    NoSlot { slot: u32, slots: u32 },
-    #[error("slot {slot} is handed out, so its memory cannot be given back")]
-    Away { slot: u32 },
-    #[error("slot {slot} can remember {MAX_PARTS} parts, not {parts}")]
-    TooManyParts { slot: u32, parts: usize },
-    #[error("part {part} of slot {slot} is bytes {start} to {end}, and the slot has {len} bytes")]
-    Part { slot: u32, part: usize, start: usize, end: usize, len: usize },
-    #[error("the system did not take back the memory of slot {slot}: {source}")]
-    Discard { slot: u32, source: io::Error },
-}
-
-/// What was wrong with memory that [`HostArena::put`] did not take; the memory is in it.
-#[derive(thiserror::Error)]
-#[error("{len} bytes at {address:#x} are not slot {slot}, which {expected}", slot = slot.0, len = lease.len(),
-    address = lease.as_ptr().addr())]
-pub struct WrongLease {
-    /// The slot it was offered as.
-    pub slot: HostSlot,
-    /// The memory, given back.
-    pub lease: &'static mut [u8],
-    expected: Expected,
-}
-
-impl fmt::Debug for WrongLease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not derived: that would print megabytes of weights.
-        write!(f, "WrongLease({self})")
-    }
-}
-
-enum Expected {
-    Memory { address: usize, len: usize },
-    Home,
-    NoSlot { slots: u32 },
-}
-
-impl fmt::Display for Expected {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory { address, len } => write!(f, "has {len} bytes at {address:#x}"),
-            Self::Home => f.write_str("is not handed out"),
-            Self::NoSlot { slots } => write!(f, "does not exist; there are {slots}"),
-        }
-    }
-}
-
 struct Slot {
     /// The memory, while it is not handed out.
     home: Option<&'static mut [u8]>,
@@ -156,7 +56,15 @@ struct Slot {
     n_parts: usize,
 }
 
-/// Host memory cut into slots. See the [module](self) for who owns what.
+/// Host memory cut into slots.
+///
+/// A slot's memory is a `&'static mut [u8]`. [`take`](Self::take) gives it to whoever fills it (a disk reader, a
+/// copy from a device), which then owns it, whatever becomes of the arena; [`put`](Self::put) takes it back. While
+/// a slot is home its bytes are lent by [`bytes`](Self::bytes) and [`part`](Self::part). So a buffer that the
+/// kernel or a device still writes to cannot be read or freed, and no caller needs `unsafe`.
+///
+/// Pages are touched only when they are used, unless [`prefault`](ArenaOptions::prefault) is set: an arena costs
+/// address space, and memory as it fills.
 pub struct HostArena {
     slots: Vec<Slot>,
     classes: Vec<Range<u32>>,
@@ -200,7 +108,7 @@ impl HostArena {
         arena.map = Some(map);
         arena.gaps.push(before);
         if options.huge_pages {
-            arena.huge_pages = ask_for_huge_pages(used);
+            arena.huge_pages = huge_pages::ask(used);
         }
         let populated = if options.prefault { host_map::populate(&mut used[..bytes], page) } else { Ok(()) };
 
@@ -268,6 +176,14 @@ impl HostArena {
     /// What became of the wish for huge pages.
     pub fn huge_pages(&self) -> HugePages {
         self.huge_pages
+    }
+
+    /// Bytes of the slots that are behind huge pages now; memory that was not used yet is behind none. None if the
+    /// system does not tell. It is asked each time, which takes milliseconds, and it counts whole mappings: memory that
+    /// happens to lie directly beside the arena's can be in the number too.
+    pub fn huge_page_bytes(&self) -> Option<u64> {
+        let (first, last) = (self.chunks.first()?, self.chunks.last()?);
+        huge_pages::bytes_in(first.0..last.0 + last.1)
     }
 
     /// Hands a slot's memory out, with whatever bytes it has. None if it is already out, or does not exist.
@@ -395,16 +311,5 @@ impl Drop for HostArena {
             let slots = self.slots.iter_mut().filter_map(|slot| slot.home.take());
             map.unmap(slots.chain(self.gaps.drain(..)));
         }
-    }
-}
-
-fn ask_for_huge_pages(memory: &mut [u8]) -> HugePages {
-    match host_map::advise_huge(memory) {
-        Err(error) => HugePages::Refused(error.kind()),
-        // The advice is accepted there too; only the file tells. Unreadable means we do not know better.
-        Ok(()) => match std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled") {
-            Ok(text) if text.contains("[never]") => HugePages::SwitchedOff,
-            _ => HugePages::Advised,
-        },
     }
 }

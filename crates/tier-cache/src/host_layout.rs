@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use crate::host_arena::{ArenaError, ArenaOptions, ClassSpec};
+use crate::arena_error::ArenaError;
+use crate::host_arena::{ArenaOptions, ClassSpec};
 
 /// The most bytes a chunk may have. The kernel registers one buffer of exactly this size with a ring and refuses one
 /// page more, so a slot that straddled two registrations could not be read into by one request.

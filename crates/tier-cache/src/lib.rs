@@ -1,10 +1,12 @@
 //! Where each expert is and what must move.
 
+mod arena_error;
 mod budget;
 mod entry;
 mod host_arena;
 mod host_layout;
 mod host_map;
+mod huge_pages;
 mod id;
 mod ring;
 mod route;
@@ -13,10 +15,12 @@ mod table;
 mod usage;
 mod usage_file;
 
+pub use arena_error::{ArenaError, WrongLease};
 pub use budget::{Budget, BudgetError, LayerNeed, SlotRules};
 pub use entry::{BadEntry, Entry, EntryKind};
-pub use host_arena::{ArenaError, ArenaOptions, ClassSpec, HostArena, HugePages, WrongLease};
+pub use host_arena::{ArenaOptions, ClassSpec, HostArena};
 pub use host_layout::{MAX_CHUNK_BYTES, MAX_SLOTS};
+pub use huge_pages::HugePages;
 pub use id::{ExpertId, HostSlot};
 pub use ring::{
     Consumer, Patience, Producer, RING_HEAD_WORDS, ReplyReader, ReplyWriter, RingError, Word, reply_words,

@@ -227,7 +227,8 @@ impl<'m, const N: usize> Consumer<'m, N> {
         let sequence = self.next;
         match self.records.read(sequence)? {
             Ok(words) => {
-                // Release: the words were read before the producer sees that it may write over them.
+                // Release: the words were read before the producer, which acquires this, writes over them. No loom
+                // test can fail without it (see there); a processor that delays loads, as ARM's do, can.
                 self.head.store(sequence, Ordering::Release);
                 self.next += 1;
                 Ok(Some(words))

@@ -165,6 +165,20 @@ fn prefaulted_memory_is_resident() {
     }
 }
 
+/// Where the system has huge pages and they are advised, memory that was used says how much of it has them.
+#[test]
+fn huge_pages_are_reported() {
+    let mut arena = arena(&[(8 << 20, 2)]);
+    let lease = arena.take(HostSlot(0)).expect("home");
+    lease.fill(1);
+    println!("{}: {:?} bytes", arena.huge_pages(), arena.huge_page_bytes());
+    if let Some(bytes) = arena.huge_page_bytes() {
+        assert!(arena.huge_pages() != HugePages::SwitchedOff || bytes == 0);
+    }
+    arena.put(HostSlot(0), lease).expect("its own");
+    assert!(HostArena::new(&[], &ArenaOptions::default()).expect("empty").huge_page_bytes().is_none());
+}
+
 #[test]
 fn an_arena_can_be_moved_to_another_thread() {
     fn check<T: Send + Sync>() {}

@@ -1,6 +1,10 @@
-//! Both ends of the ring in every order that the memory model allows, up to a bound on preemptions.
+//! Both ends of the ring in every order that loom knows: all interleavings, and all values that a load may see.
 //!
-//! `RUSTFLAGS="--cfg loom" cargo test -p tier-cache --test loom_ring --release`
+//! `RUSTFLAGS="--cfg loom" cargo test -p tier-cache --test loom_ring --release`, seconds once it is built.
+//!
+//! With a weaker order for the first word's store or load, or without either fence, these fail. The order of the head's
+//! word they cannot see: it keeps a load from being delayed past a later store, and loom delays none. That one rests on
+//! the argument beside it in `ring.rs`.
 #![cfg(loom)]
 
 use std::sync::atomic::{AtomicUsize, Ordering as StdOrdering};
@@ -23,15 +27,9 @@ fn memory(words: usize) -> Arc<Vec<Word>> {
     Arc::new((0..words).map(|_| Word::new(0)).collect())
 }
 
-fn model(preemptions: usize, run: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(run);
-}
-
 /// No record is lost, torn, repeated or out of order, though the ring is smaller than their number.
-fn records(capacity: usize, count: u64, preemptions: usize) {
-    model(preemptions, move || {
+fn records(capacity: usize, count: u64) {
+    loom::model(move || {
         let memory = memory(ring_words(capacity, N).unwrap());
         let theirs = Arc::clone(&memory);
         let device = thread::spawn(move || {
@@ -51,19 +49,19 @@ fn records(capacity: usize, count: u64, preemptions: usize) {
 
 #[test]
 fn a_ring_of_one() {
-    records(1, 3, 3);
+    records(1, 3);
 }
 
 #[test]
 fn a_ring_of_two() {
-    records(2, 4, 3);
+    records(2, 3);
 }
 
 /// A request, bytes that land for it, a reply: whoever sees the reply sees the bytes. Both rings are of one, so each
 /// round writes over the one before.
 #[test]
 fn a_reply_is_seen_after_what_it_announces() {
-    model(3, || {
+    loom::model(|| {
         let requests = memory(ring_words(1, N).unwrap());
         let replies = memory(reply_words(1, N).unwrap());
         let landing = Arc::new(Word::new(0));
@@ -92,7 +90,7 @@ fn a_reply_is_seen_after_what_it_announces() {
 /// A device that waits for none of its replies may send a round ahead of them, and then reads one that is whole.
 #[test]
 fn a_reply_may_be_passed_over() {
-    model(3, || {
+    loom::model(|| {
         let requests = memory(ring_words(2, N).unwrap());
         let replies = memory(reply_words(2, N).unwrap());
         let (their_requests, their_replies) = (Arc::clone(&requests), Arc::clone(&replies));
@@ -117,7 +115,7 @@ fn a_reply_may_be_passed_over() {
 /// Waits end, however the threads run.
 #[test]
 fn a_wait_for_nothing_ends() {
-    model(3, || {
+    loom::model(|| {
         let memory = memory(ring_words(1, N).unwrap());
         let theirs = Arc::clone(&memory);
         let device = thread::spawn(move || {
@@ -142,7 +140,7 @@ fn a_wait_for_nothing_ends() {
 fn a_missing_fence_is_torn() {
     static TORN: AtomicUsize = AtomicUsize::new(0);
     static WHOLE: AtomicUsize = AtomicUsize::new(0);
-    model(3, || {
+    loom::model(|| {
         let memory = memory(ring_words(1, 2).unwrap());
         let theirs = Arc::clone(&memory);
         let device = thread::spawn(move || {
@@ -170,7 +168,7 @@ fn a_missing_fence_is_torn() {
 #[test]
 fn an_overrun_is_never_a_record() {
     static FOUND: AtomicUsize = AtomicUsize::new(0);
-    model(3, || {
+    loom::model(|| {
         let memory = memory(ring_words(1, N).unwrap());
         let theirs = Arc::clone(&memory);
         let device = thread::spawn(move || {
