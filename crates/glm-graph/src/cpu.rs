@@ -18,6 +18,7 @@ mod pools;
 mod scratch;
 mod site;
 mod store;
+mod tiers;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub use observer::Observer;
 use observer::Watch;
 use scratch::{Scratch, Workers};
 use store::Store;
+use tiers::Tiers;
+pub use tiers::{TierCounters, TierOptions, TierPlan};
 
 use crate::error::ExecError;
 use crate::executor::{Counters, Executor, Input, SeqId, Step, StepRow, Ticket, Token, Want};
@@ -54,6 +57,8 @@ pub struct CpuOptions {
     pub ctx: usize,
     /// Instruction set; `None` for the best one.
     pub isa: Option<Isa>,
+    /// Keeps routed experts in a part of memory; `None` reads them from the file's map.
+    pub tiers: Option<TierOptions>,
 }
 
 /// One forward pass at a time on a pool of its own.
@@ -82,7 +87,8 @@ impl CpuExecutor {
     /// Starts the threads. Memory is taken as sequences and batches need it.
     ///
     /// # Errors
-    /// The processor lacks the instruction set, or the threads do not start or round otherwise than docs/ARITHMETIC.md says.
+    /// The processor lacks the instruction set, the threads do not start or round otherwise than docs/ARITHMETIC.md says, or
+    /// tiers were asked for and the files or their copies cannot be opened for it.
     pub fn new(model: Arc<Model>, options: CpuOptions) -> Result<Self, ExecError> {
         let cpu = match options.isa {
             Some(isa) => Cpu::with(isa).ok_or(ExecError::NoIsa(isa))?,
@@ -98,6 +104,7 @@ impl CpuExecutor {
             return Err(ExecError::FloatMode);
         }
         let rows = batch_rows(model.config());
+        let tiers = options.tiers.as_ref().map(|tiers| Tiers::open(&model, tiers)).transpose()?;
         Ok(Self {
             lanes: Lanes { cpu, precision: options.precision, threads },
             pool,
@@ -106,7 +113,7 @@ impl CpuExecutor {
             rows,
             sequences: BTreeMap::new(),
             next_sequence: 0,
-            store: Store::default(),
+            store: Store::new(tiers),
             scratch: Scratch { workers: Workers::new(threads), ..Scratch::default() },
             sampler: Sampler::default(),
             answers: VecDeque::new(),
@@ -132,6 +139,24 @@ impl CpuExecutor {
     #[must_use]
     pub fn isa(&self) -> Isa {
         self.lanes.cpu.isa()
+    }
+
+    /// What the tiers have done; `None` without tiers.
+    #[must_use]
+    pub fn tier_counters(&self) -> Option<TierCounters> {
+        self.store.tiers.as_ref().map(|tiers| tiers.counters())
+    }
+
+    /// What reads the drive, and why; `None` without tiers.
+    #[must_use]
+    pub fn drive_report(&self) -> Option<nvme_reader::Report> {
+        self.store.tiers.as_ref().map(|tiers| tiers.report())
+    }
+
+    /// Counts of expert use and what is resident, to be saved for the next run; `None` without tiers.
+    #[must_use]
+    pub fn usage(&self) -> Option<tier_cache::Usage> {
+        self.store.tiers.as_ref().and_then(|tiers| tiers.usage())
     }
 
     /// As [`Executor::score`], with each position's post-norm hidden vector between its index and its logits: what

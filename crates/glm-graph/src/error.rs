@@ -208,4 +208,18 @@ pub enum ExecError {
         /// The length needed.
         expected: usize,
     },
+    /// The weights of an expert could not be read: the sequences that needed it can only be closed or restored from here
+    /// on, the others go on.
+    #[error("expert {expert} of block {block} could not be read: {why}")]
+    Read {
+        /// The expert.
+        expert: u32,
+        /// The block.
+        block: usize,
+        /// The file and the offset, and what the drive said.
+        why: String,
+    },
+    /// The tiers cannot be made.
+    #[error("experts cannot be kept in tiers: {0}")]
+    Tiers(String),
 }

@@ -127,7 +127,7 @@ fn options(args: &EngineArgs, model: &Model, name: &str) -> Result<CpuOptions> {
         (Some(Kv::F32), _) | (None, Precision::Exact) => glm_graph::Kv::F32,
         (Some(Kv::F16), _) | (None, Precision::Fast) => glm_graph::Kv::F16,
     };
-    Ok(CpuOptions { precision, kv, threads: args.threads.map(usize::from), ctx, isa: None })
+    Ok(CpuOptions { precision, kv, threads: args.threads.map(usize::from), ctx, isa: None, tiers: None })
 }
 
 /// Refuses what cannot fit, and warns where weights will have to come from the drive again and again.

@@ -134,6 +134,7 @@ impl CpuExecutor {
             }
         };
         awake::install(&self.pool, work);
+        self.store.end_pass();
         let config = model.config();
         let moe_layers = (config.dense_layers..config.trunk).len() as u64;
         self.counters.experts += moe_layers * (tokens.len() * config.experts_used) as u64;

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use quant_kernels::{Precision, Rows};
+use quant_kernels::{Matrix, Precision, Rows};
 use rayon::prelude::*;
 
 use super::batch::Batch;
@@ -72,9 +72,10 @@ pub(crate) fn mix(
                 swiglu(lanes, file, &w.shared, shared_limit, x, buffers, faults);
             }
             let pairs = &ffn.pairs[..t * k];
-            let experts = Experts { site, store, limit, x, k, pairs, faults, workers };
+            let experts = Experts { site, limit, x, k, pairs, faults, workers };
+            let matrices: Vec<_> = wave.iter().map(|it| store.matrices(file, w, it)).collect();
             let rows: usize = wave.iter().map(|it| it.pairs.len()).sum();
-            experts.run(&wave, &mut ffn.experts[base * hidden..][..rows * hidden]);
+            experts.run(&wave, &matrices, &mut ffn.experts[base * hidden..][..rows * hidden]);
             let places = (base..).zip(wave.iter().flat_map(|it| &ffn.pairs[it.pairs.clone()]));
             places.for_each(|(place, pair)| ffn.places[*pair as usize] = place as u32);
             base += rows;
@@ -239,7 +240,6 @@ fn group(ffn: &mut FfnScratch, t: usize, k: usize, experts: usize) {
 /// Many rows: an expert's rows are gathered and multiplied together, experts in parallel.
 struct Experts<'a> {
     site: Site<'a>,
-    store: &'a Store,
     limit: f32,
     x: &'a Rows,
     k: usize,
@@ -250,23 +250,26 @@ struct Experts<'a> {
 }
 
 impl Experts<'_> {
-    /// `out` is `[pair][hidden]` for the pairs of `wave`, in its order.
-    fn run(&self, wave: &[Served], out: &mut [f32]) {
+    /// `matrices` are those of `wave`, `out` is `[pair][hidden]` for its pairs, both in its order.
+    fn run(&self, wave: &[Served], matrices: &[[Matrix<'_>; 3]], out: &mut [f32]) {
         match wave {
             [] => {}
-            [served] => self.expert(served, &self.pairs[served.pairs.clone()], out),
+            [served] => self.expert(matrices[0], &self.pairs[served.pairs.clone()], out),
             _ => {
                 let (left, right) = wave.split_at(wave.len() / 2);
+                let (left_matrices, right_matrices) = matrices.split_at(left.len());
                 let pairs: usize = left.iter().map(|it| it.pairs.len()).sum();
                 let (left_out, right_out) = out.split_at_mut(pairs * self.site.weights.down.rows());
-                rayon::join(|| self.run(left, left_out), || self.run(right, right_out));
+                rayon::join(
+                    || self.run(left, left_matrices, left_out),
+                    || self.run(right, right_matrices, right_out),
+                );
             }
         }
     }
 
-    fn expert(&self, served: &Served, pairs: &[u32], out: &mut [f32]) {
+    fn expert(&self, [gate_matrix, up_matrix, down_matrix]: [Matrix<'_>; 3], pairs: &[u32], out: &mut [f32]) {
         let (w, lanes, n) = (self.site.weights, self.site.lanes, pairs.len());
-        let [gate_matrix, up_matrix, down_matrix] = self.store.matrices(self.site.file, w, served);
         let (width, hidden) = (w.gate.rows(), w.down.rows());
         let row_of = |i: usize| pairs[i] as usize / self.k;
         let mut worker = self.workers.mine();

@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use quant_kernels::Matrix;
+use tier_cache::HostSlot;
 
+use super::tiers::Tiers;
 use crate::error::ExecError;
 use crate::weights::Moe;
 
@@ -14,49 +16,102 @@ pub(crate) struct Served {
     pub(crate) expert: u32,
     /// Its pairs in the batch's list.
     pub(crate) pairs: Range<usize>,
+    /// Its slot, where it is not read from the map.
+    pub(crate) slot: Option<HostSlot>,
+    /// The transit blob that is free again when it has been computed.
+    pub(crate) scratch: Option<u16>,
+}
+
+impl Served {
+    pub(crate) fn new(expert: u32, pairs: Range<usize>) -> Self {
+        Self { expert, pairs, slot: None, scratch: None }
+    }
 }
 
 /// The source of routed experts. A layer's calls come in the order `route`, `look_ahead`, then `wave` and `done` until
-/// there is no wave left.
+/// there is no wave left, then `take_failures`.
 #[derive(Default)]
 pub(crate) struct Store {
-    waiting: Vec<Served>,
+    pub(crate) tiers: Option<Box<Tiers>>,
+    /// Experts of the map that were not handed out yet.
+    mapped: Vec<Served>,
+    /// Whether the layer in progress is read from the map.
+    in_map: bool,
 }
 
 impl Store {
+    pub(crate) fn new(tiers: Option<Tiers>) -> Self {
+        Self { tiers: tiers.map(Box::new), mapped: Vec::new(), in_map: true }
+    }
+
     /// The experts of a block that the batch takes, each once, with their pairs.
-    pub(crate) fn route(&mut self, _block: usize, active: &[(u32, Range<usize>)]) {
-        self.waiting.clear();
-        self.waiting
-            .extend(active.iter().map(|(expert, pairs)| Served { expert: *expert, pairs: pairs.clone() }));
+    pub(crate) fn route(&mut self, block: usize, active: &[(u32, Range<usize>)]) {
+        match self.tiers.as_mut().filter(|tiers| tiers.has(block)) {
+            Some(tiers) => {
+                self.in_map = false;
+                tiers.route(block, active);
+            }
+            None => {
+                self.in_map = true;
+                self.mapped.clear();
+                self.mapped.extend(active.iter().map(|(expert, pairs)| Served::new(*expert, pairs.clone())));
+            }
+        }
+    }
+
+    fn slots(&mut self) -> Option<&mut Tiers> {
+        self.tiers.as_deref_mut().filter(|_| !self.in_map)
     }
 
     /// The next experts that can be computed; waits for one if need be. False when none is left.
     pub(crate) fn wave(&mut self, wave: &mut Vec<Served>) -> bool {
+        if let Some(tiers) = self.slots() {
+            return tiers.wave(wave);
+        }
         wave.clear();
-        wave.append(&mut self.waiting);
+        wave.append(&mut self.mapped);
         !wave.is_empty()
     }
 
     /// The wave has been computed.
-    pub(crate) fn done(&mut self, _wave: &[Served]) {}
+    pub(crate) fn done(&mut self, wave: &[Served]) {
+        if let Some(tiers) = self.slots() {
+            tiers.done(wave);
+        }
+    }
 
     /// Gate, up and down of an expert of the current wave.
     pub(crate) fn matrices<'a>(&'a self, file: &'a gguf::Model, moe: &Moe, it: &Served) -> [Matrix<'a>; 3] {
-        let expert = it.expert as usize;
-        [moe.gate.matrix(file, expert), moe.up.matrix(file, expert), moe.down.matrix(file, expert)]
+        match &self.tiers {
+            Some(tiers) if !self.in_map => tiers.matrices(moe, it),
+            _ => {
+                let expert = it.expert as usize;
+                [moe.gate.matrix(file, expert), moe.up.matrix(file, expert), moe.down.matrix(file, expert)]
+            }
+        }
     }
 
     /// Whether a guess at a block's route would be of use.
-    pub(crate) fn wants_guess(&self, _block: usize) -> bool {
-        false
+    pub(crate) fn wants_guess(&self, block: usize) -> bool {
+        self.tiers.as_ref().is_some_and(|tiers| tiers.wants_guess(block))
     }
 
     /// The experts that a block is expected to take.
-    pub(crate) fn look_ahead(&mut self, _block: usize, _experts: &[u32]) {}
+    pub(crate) fn look_ahead(&mut self, block: usize, experts: &[u32]) {
+        if let Some(tiers) = &mut self.tiers {
+            tiers.look_ahead(block, experts);
+        }
+    }
 
     /// Experts of the layer whose weights could not be read.
     pub(crate) fn take_failures(&mut self) -> Vec<(u32, ExecError)> {
-        Vec::new()
+        self.slots().map_or_else(Vec::new, Tiers::take_failures)
+    }
+
+    /// The pass is over.
+    pub(crate) fn end_pass(&mut self) {
+        if let Some(tiers) = &mut self.tiers {
+            tiers.end_pass();
+        }
     }
 }

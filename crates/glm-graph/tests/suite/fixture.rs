@@ -37,7 +37,7 @@ pub fn fixture(name: &str) -> Option<Fixture> {
 }
 
 pub fn options(precision: Precision, kv: Kv, threads: usize) -> CpuOptions {
-    CpuOptions { precision, kv, threads: Some(threads), ctx: 4096, isa: None }
+    CpuOptions { precision, kv, threads: Some(threads), ctx: 4096, isa: None, tiers: None }
 }
 
 pub fn exact(model: &Arc<Model>) -> CpuExecutor {

@@ -9,3 +9,4 @@ mod fixture;
 mod invariance;
 mod parity;
 mod sequences;
+mod tiers;

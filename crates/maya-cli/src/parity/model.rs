@@ -249,7 +249,7 @@ fn same_results(fixtures: &Fixtures, table: &mut Table) -> Result<()> {
             let [left, right] = [&left, &right].map(|path| -> Result<Vec<u32>> {
                 let model = glm_graph::Model::load(gguf::Model::open(path)?)?;
                 let options =
-                    glm_graph::CpuOptions { precision, kv: Kv::F32, threads: None, ctx: 64, isa: None };
+                    glm_graph::CpuOptions { precision, kv: Kv::F32, threads: None, ctx: 64, isa: None, tiers: None };
                 let mut executor = CpuExecutor::new(model.into(), options)?;
                 let tokens: Vec<u32> = (1..40).collect();
                 let pass = Pass::alone(&mut executor, &tokens)?;

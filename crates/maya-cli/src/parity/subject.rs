@@ -96,7 +96,7 @@ impl Loaded {
     pub fn executor(&self, precision: Precision, kv: Kv) -> Result<CpuExecutor> {
         // The longest prompt, its greedy continuation and drafts; more would only cost memory.
         let ctx = 640;
-        let options = CpuOptions { precision, kv, threads: None, ctx, isa: None };
+        let options = CpuOptions { precision, kv, threads: None, ctx, isa: None, tiers: None };
         Ok(CpuExecutor::new(Arc::clone(&self.model), options)?)
     }
 }

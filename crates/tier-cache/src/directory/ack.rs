@@ -3,8 +3,8 @@
 use super::slots::{Exit, Host, Near};
 use super::{Directory, NONE};
 use crate::error::AckError;
-use crate::policy::Policy;
 use crate::plan::Transfer;
+use crate::policy::Policy;
 use crate::view::{Edit, View};
 
 impl<P: Policy> Directory<P> {

@@ -3,8 +3,8 @@
 use super::slots::{Exit, Host, Near};
 use super::{Directory, Key, NONE, Scratch};
 use crate::id::HostSlot;
-use crate::policy::Policy;
 use crate::plan::Boundary;
+use crate::policy::Policy;
 use crate::view::{Edit, View};
 
 impl<P: Policy> Directory<P> {

@@ -4,8 +4,8 @@ use super::slots::{Exit, Host, Near};
 use super::{Directory, Key, NONE, Scratch};
 use crate::error::Broken;
 use crate::id::{HostSlot, Slot};
-use crate::policy::Policy;
 use crate::plan::{Source, Staging, Target};
+use crate::policy::Policy;
 use crate::view::View;
 
 macro_rules! hold {

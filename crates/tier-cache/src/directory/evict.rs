@@ -3,8 +3,8 @@
 use super::slots::{Exit, Host, Near};
 use super::{Directory, Key, NONE};
 use crate::id::{DeviceSlot, HostSlot, Slot};
-use crate::policy::{Candidate, Policy, Pool};
 use crate::plan::{Source, Target, Transfer};
+use crate::policy::{Candidate, Policy, Pool};
 use crate::view::View;
 
 impl<P: Policy> Directory<P> {

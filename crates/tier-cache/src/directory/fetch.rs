@@ -3,8 +3,8 @@
 use super::slots::{Host, Near};
 use super::{Directory, Key, Move, NONE, Scratch};
 use crate::id::{DeviceSlot, HostSlot, Slot, Ticket};
-use crate::policy::Policy;
 use crate::plan::{Claim, Source, Staging, Target, Transfer};
+use crate::policy::Policy;
 use crate::view::View;
 
 impl<P: Policy> Directory<P> {

@@ -14,8 +14,8 @@ use std::collections::BTreeSet;
 use crate::error::ConfigError;
 use crate::geometry::{Geometry, Limits};
 use crate::id::{DeviceSlot, ExpertId, HostSlot, Pin, Slot, Ticket};
-use crate::policy::{Lfu, Policy};
 use crate::plan::{Residence, Source, Staging, Target};
+use crate::policy::{Lfu, Policy};
 use crate::view::{Edit, View};
 
 use slots::{Hosts, Near, NearSlot};
@@ -283,6 +283,23 @@ impl<P: Policy> Directory<P> {
     pub fn credit(&mut self, id: ExpertId, uses: u32) {
         let key = self.key(id);
         self.count(key, uses);
+    }
+
+    /// Experts of a layer that are in the near tier or on their way there.
+    ///
+    /// # Panics
+    /// If there is no such layer.
+    #[must_use]
+    pub fn residents(&self, layer: u16) -> u32 {
+        let held = |slot: &&NearSlot| matches!(slot.state, Near::Held | Near::Filling | Near::Leaving(_));
+        self.near[usize::from(layer)].iter().filter(held).count() as u32
+    }
+
+    /// Frees a scratch blob that look-ahead filled and no route named.
+    pub fn forget_ahead(&mut self, scratch: u16) {
+        if let Some(state @ Scratch::Kept(_)) = self.scratch.get_mut(usize::from(scratch)) {
+            *state = Scratch::Free;
+        }
     }
 
     /// Transfers in flight.

@@ -4,8 +4,8 @@ use super::slots::{Host, Near};
 use super::{Directory, Key, NONE, Scratch};
 use crate::error::RouteError;
 use crate::id::{DeviceSlot, ExpertId, Pin, Slot};
-use crate::policy::Policy;
 use crate::plan::{Claim, Lane, Plan, Ready, Routed, Serve, Source, Target, Transfer};
+use crate::policy::Policy;
 use crate::view::View;
 
 impl<P: Policy> Directory<P> {

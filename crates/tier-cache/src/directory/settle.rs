@@ -4,8 +4,8 @@ use super::slots::{Host, Near};
 use super::{Directory, Move, NONE, Scratch};
 use crate::error::TicketError;
 use crate::id::{DeviceSlot, HostSlot, Slot, Ticket};
-use crate::policy::Policy;
 use crate::plan::{Source, Staging, Target};
+use crate::policy::Policy;
 use crate::view::View;
 
 impl<P: Policy> Directory<P> {

@@ -1,0 +1,175 @@
+//! Experts on two tiers: the same bits at any budget, from any drive, with and without look-ahead; failures that stay
+//! where they belong.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use glm_graph::{
+    CpuExecutor, CpuOptions, ExecError, Executor, Input, Kv, Model, Step, TierCounters, TierOptions, TierPlan,
+    Token, Want,
+};
+use nvme_reader::{Choice, Direct};
+use quant_kernels::Precision;
+
+use crate::fixture::{fixture, open, options};
+
+type Bits = Vec<Vec<u32>>;
+
+fn bits(row: &[f32]) -> Vec<u32> {
+    row.iter().map(|value| value.to_bits()).collect()
+}
+
+fn tiered(model: &Arc<Model>, precision: Precision, tiers: TierOptions) -> CpuExecutor {
+    let options = CpuOptions { tiers: Some(tiers), ..options(precision, Kv::F16, 2) };
+    CpuExecutor::new(Arc::clone(model), options).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Bytes of slots that hold `percent` of all experts.
+fn share(model: &Model, percent: u64) -> u64 {
+    TierPlan::of(model, &TierOptions::default()).unwrap().all_bytes * percent / 100
+}
+
+/// A prompt in pieces, then tokens one by one, then a batch of two sequences.
+fn run(exec: &mut CpuExecutor, tokens: &[Token]) -> Bits {
+    let (prompt, decode) = tokens.split_at(tokens.len() / 2);
+    let seq = exec.open_sequence().unwrap();
+    let mut rows = Vec::new();
+    for piece in prompt.chunks(7) {
+        exec.score(seq, piece, &mut |_, row| rows.push(bits(row))).unwrap();
+    }
+    let other = exec.open_sequence().unwrap();
+    exec.prefill(other, &tokens[..3]).unwrap();
+    for token in decode {
+        for seqs in [&[seq][..], &[seq, other][..]].into_iter().skip(rows.len() % 2).take(1) {
+            let step = |seq: &_| Step { seq: *seq, input: Input::Token(*token), want: Want::Logits };
+            let ticket = exec.submit(&seqs.iter().map(step).collect::<Vec<_>>()).unwrap();
+            let answer = exec.poll(ticket).unwrap();
+            rows.extend(answer.iter().map(|row| bits(row.logits.as_ref().unwrap())));
+        }
+    }
+    exec.close_sequence(seq).unwrap();
+    exec.close_sequence(other).unwrap();
+    rows
+}
+
+fn same(what: &str, mine: &Bits, whole: &Bits) {
+    assert_eq!(mine.len(), whole.len(), "{what}");
+    for (at, (mine, whole)) in mine.iter().zip(whole).enumerate() {
+        assert!(mine == whole, "{what}: row {at} has other bits");
+    }
+}
+
+/// Every shard copied into a folder.
+fn copies(model: &Model, folder: &std::path::Path) -> Vec<PathBuf> {
+    let copy = |shard: &gguf::Shard| {
+        let to = folder.join(shard.path.file_name().unwrap());
+        std::fs::copy(&shard.path, &to).unwrap();
+        to
+    };
+    model.gguf().shards().iter().map(copy).collect()
+}
+
+fn every_setting(name: &str, prompt: &str) {
+    let Some(fixture) = fixture(name) else { return };
+    let tokens: Vec<Token> = fixture.tokens(prompt).into_iter().cycle().take(60).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let mirror = copies(&fixture.model, folder.path());
+    for precision in [Precision::Fast, Precision::Exact] {
+        let mut whole = CpuExecutor::new(Arc::clone(&fixture.model), options(precision, Kv::F16, 2)).unwrap();
+        let whole = run(&mut whole, &tokens);
+        for percent in [100, 50, 20, 5, 0] {
+            for (look_ahead, backend, mirrored) in [
+                (true, Choice::Auto, false),
+                (false, Choice::Auto, true),
+                (true, Choice::Threads, true),
+                (false, Choice::Threads, false),
+            ] {
+                let mirrors = if mirrored { vec![mirror.clone()] } else { Vec::new() };
+                let ram = share(&fixture.model, percent);
+                let tiers = TierOptions { ram, look_ahead, backend, mirrors, ..TierOptions::default() };
+                let mut exec = tiered(&fixture.model, precision, tiers);
+                let what = format!("{name} {precision:?} {percent} % ahead {look_ahead} {backend:?} mirror {mirrored}");
+                same(&what, &run(&mut exec, &tokens), &whole);
+                same(&format!("{what}, again"), &run(&mut exec, &tokens), &whole);
+                let counters = exec.tier_counters().unwrap();
+                plausible(&what, &counters, percent, look_ahead);
+            }
+        }
+    }
+}
+
+fn plausible(what: &str, counters: &TierCounters, percent: u64, look_ahead: bool) {
+    let c = counters;
+    match percent {
+        0 => assert!(c.promoted == 0 && (c.hits == 0 || look_ahead), "{what}: {c:?}"),
+        100 => assert!(c.promoted == c.misses && c.hits > 5 * c.misses, "{what}: {c:?}"),
+        _ => {}
+    }
+    assert!(c.misses >= c.promoted && c.bytes > 0, "{what}: {c:?}");
+    let ahead = c.ahead_useful + c.ahead_wasted + c.ahead_cancelled;
+    assert!(look_ahead || ahead == 0, "{what}: {c:?}");
+}
+
+#[test]
+fn any_budget_gives_the_same_bits() {
+    every_setting("tiny-a.maya", "p1");
+}
+
+#[test]
+fn any_budget_gives_the_same_bits_from_several_files() {
+    every_setting("tiny-b.maya", "p1");
+}
+
+/// A drive that fails fails the request that needed it, by name; the next one is answered.
+#[test]
+fn a_drive_error_fails_one_request() {
+    let Some(fixture) = fixture("tiny-a.maya") else { return };
+    let tokens: Vec<Token> = fixture.tokens("p1").into_iter().cycle().take(24).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let paths = copies(&fixture.model, folder.path());
+    let model = open(&paths[0]);
+    let mut whole = CpuExecutor::new(Arc::clone(&model), options(Precision::Fast, Kv::F16, 2)).unwrap();
+    let whole = run(&mut whole, &tokens);
+
+    let tiers = TierOptions { ram: share(&model, 20), direct: Direct::Never, ..TierOptions::default() };
+    let mut exec = tiered(&model, Precision::Fast, tiers);
+    let broken = exec.open_sequence().unwrap();
+    exec.prefill(broken, &tokens[..4]).unwrap();
+    // The experts lie in the second half of the file; the map stays valid where dense weights are read.
+    let bytes = std::fs::read(&paths[0]).unwrap();
+    let first = model.gguf().tensors().iter().filter(|t| t.name.contains("_exps")).map(|t| t.extent.offset).min();
+    let dense = model.gguf().tensors().iter().filter(|t| !t.name.contains("_exps"));
+    let dense_end = dense.map(|t| t.extent.offset + t.extent.len).max().unwrap();
+    if dense_end > first.unwrap() {
+        // Dense weights lie behind experts: cutting the file would fault the map. Such a layout is tried elsewhere.
+        eprintln!("SKIPPED: a_drive_error_fails_one_request: dense weights lie behind experts in this file");
+        return;
+    }
+    std::fs::File::options().write(true).open(&paths[0]).unwrap().set_len(first.unwrap()).unwrap();
+    let error = exec.prefill(broken, &tokens).unwrap_err();
+    let ExecError::Read { why, .. } = &error else { panic!("{error}") };
+    assert!(why.contains(paths[0].to_str().unwrap()) && why.contains("offset"), "{error}");
+    assert!(matches!(exec.prefill(broken, &tokens), Err(ExecError::Broken(_))));
+    exec.close_sequence(broken).unwrap();
+    std::fs::write(&paths[0], bytes).unwrap();
+    same("after the failure", &run(&mut exec, &tokens), &whole);
+}
+
+#[test]
+fn copies_that_are_not_copies_are_refused() {
+    let Some(fixture) = fixture("tiny-a.maya") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut mirror = copies(&fixture.model, folder.path());
+    std::fs::File::options().write(true).open(&mirror[0]).unwrap().set_len(4096).unwrap();
+    let refused = |mirrors: Vec<Vec<PathBuf>>| {
+        let tiers = Some(TierOptions { mirrors, ..TierOptions::default() });
+        let options = CpuOptions { tiers, ..options(Precision::Fast, Kv::F16, 1) };
+        match CpuExecutor::new(Arc::clone(&fixture.model), options) {
+            Err(ExecError::Tiers(why)) => why,
+            _ => panic!("a foreign copy is taken"),
+        }
+    };
+    assert!(refused(vec![mirror.clone()]).contains("not the same file"));
+    mirror.push(mirror[0].clone());
+    assert!(refused(vec![mirror]).contains("has 2 files and the model has 1"));
+}
