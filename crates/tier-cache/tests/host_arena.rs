@@ -6,7 +6,9 @@ use tier_cache::{ArenaOptions, ClassSpec, HostArena, HostSlot, HugePages};
 fn arena(specs: &[(usize, u32)]) -> HostArena {
     let specs: Vec<ClassSpec> =
         specs.iter().map(|&(slot_bytes, slots)| ClassSpec { slot_bytes, slots }).collect();
-    HostArena::new(&specs, &ArenaOptions::default()).expect("small")
+    // Miri knows no advice about pages.
+    let options = ArenaOptions { huge_pages: !cfg!(miri), ..ArenaOptions::default() };
+    HostArena::new(&specs, &options).expect("small")
 }
 
 #[test]
@@ -55,7 +57,7 @@ fn only_the_lease_itself_goes_back() {
 /// The arena of a failed engine may be dropped while a disk read is still under way into one of its slots.
 #[test]
 fn a_lease_outlives_its_arena() {
-    let mut arena = arena(&[(1 << 20, 4)]);
+    let mut arena = arena(&[(8192, 4)]);
     let lease = arena.take(HostSlot(2)).expect("home");
     drop(arena);
     lease.fill(3);

@@ -47,7 +47,7 @@ fn records_come_once_and_in_order() {
 
 #[test]
 fn threads_exchange_records_and_replies() {
-    const N: u64 = 20_000;
+    const N: u64 = if cfg!(miri) { 100 } else { 20_000 };
     let (memory, replies) = (ring(8), memory(reply_words(8, 4).expect("small")));
     let landing = Word::new(0);
     std::thread::scope(|scope| {
