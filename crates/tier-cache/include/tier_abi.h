@@ -41,10 +41,12 @@ typedef unsigned long long uint64_t;
 
 /* Lanes of a routed expert. */
 #define TIER_LANE_HIT 0u
-#define TIER_LANE_SPARE 1u
-#define TIER_LANE_SCRATCH 2u
+#define TIER_LANE_PULL_SPARE 1u
+#define TIER_LANE_PULL_SCRATCH 2u
 #define TIER_LANE_CPU 3u
-#define TIER_LANE_SKIPPED 4u
+#define TIER_LANE_DISK_SPARE 4u
+#define TIER_LANE_DISK_SCRATCH 5u
+#define TIER_LANE_SKIPPED 6u
 
 /* A table: this, then layers * experts entries, then layers * offers entries. */
 typedef struct tier_table_header {

@@ -50,7 +50,7 @@ pub use ring::{
     Consumer, Patience, Producer, RING_HEAD_WORDS, ReplyReader, ReplyWriter, RingError, Word, reply_words,
     ring_words,
 };
-pub use route::{MAX_ROUTE, RECORD_WORDS, RecordError, ReplyRecord, RouteRecord};
+pub use route::{MAX_ROUTE, RECORD_WORDS, RecordClaim, RecordError, RecordLane, ReplyRecord, RouteRecord};
 pub use shares::Shares;
 pub use table::{
     ABI_VERSION, BatchHeader, EditEntry, EditOffer, MAX_OFFERS, TABLE_MAGIC, TableError, TableHeader,

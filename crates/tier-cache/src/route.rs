@@ -5,40 +5,54 @@
 
 use std::mem::{offset_of, size_of};
 
+use crate::plan::{Claim, Lane, Routed};
+
 /// The most experts of a route.
 pub const MAX_ROUTE: usize = 8;
 /// Words of a record.
 pub const RECORD_WORDS: usize = 16;
 
-/// How the device gets one routed expert.
+/// How the device gets one routed expert: a [`Lane`] with its kind of claim, in a byte.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub enum Lane {
+pub enum RecordLane {
     /// It was resident.
     #[default]
     Hit = 0,
-    /// A miss that claimed one of the layer's offers; [`Claim::place`] is which, [`Claim::slot`] what was offered.
-    Spare = 1,
-    /// A miss into scratch; [`Claim::place`] is which.
-    Scratch = 2,
+    /// Pulled from host memory into an offered slot; [`RecordClaim::place`] is which offer, [`RecordClaim::slot`] what
+    /// was offered.
+    PullSpare = 1,
+    /// Pulled from host memory into scratch; [`RecordClaim::place`] is which.
+    PullScratch = 2,
     /// The host computes it.
     Cpu = 3,
+    /// Not known to be in memory; for an offered slot.
+    DiskSpare = 4,
+    /// Not known to be in memory; for scratch.
+    DiskScratch = 5,
     /// It is left out.
-    Skipped = 4,
+    Skipped = 6,
 }
 
-impl Lane {
+impl RecordLane {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Hit, Self::Spare, Self::Scratch, Self::Cpu, Self::Skipped]
-            .into_iter()
-            .find(|lane| *lane as u8 == byte)
+        let all = [
+            Self::Hit,
+            Self::PullSpare,
+            Self::PullScratch,
+            Self::Cpu,
+            Self::DiskSpare,
+            Self::DiskScratch,
+            Self::Skipped,
+        ];
+        all.get(usize::from(byte)).copied()
     }
 }
 
 /// Where a miss goes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Claim {
+pub struct RecordClaim {
     /// The place among the layer's offers, or the scratch blob.
     pub place: u16,
     /// Zero.
@@ -64,9 +78,9 @@ pub struct RouteRecord {
     /// The experts in the order of their rank.
     pub experts: [u16; MAX_ROUTE],
     /// How each is got.
-    pub lanes: [Lane; MAX_ROUTE],
+    pub lanes: [RecordLane; MAX_ROUTE],
     /// Where each goes.
-    pub claims: [Claim; MAX_ROUTE],
+    pub claims: [RecordClaim; MAX_ROUTE],
     /// Zero.
     pub reserved: u64,
     /// [`sequence`](Self::sequence) again.
@@ -94,7 +108,7 @@ pub struct ReplyRecord {
 
 const _: () = {
     assert!(size_of::<RouteRecord>() == RECORD_WORDS * 8 && size_of::<ReplyRecord>() == RECORD_WORDS * 8);
-    assert!(size_of::<Claim>() == 8 && size_of::<Lane>() == 1);
+    assert!(size_of::<RecordClaim>() == 8 && size_of::<RecordLane>() == 1);
     assert!(offset_of!(RouteRecord, experts) == 24 && offset_of!(RouteRecord, lanes) == 40);
     assert!(offset_of!(RouteRecord, claims) == 48 && offset_of!(RouteRecord, closing) == 120);
     assert!(offset_of!(ReplyRecord, sources) == 16 && offset_of!(ReplyRecord, closing) == 120);
@@ -121,7 +135,7 @@ impl RouteRecord {
         for rank in 0..MAX_ROUTE {
             words[3 + rank / 4] |= u64::from(self.experts[rank]) << (rank % 4 * 16);
             words[5] |= (self.lanes[rank] as u64) << (rank * 8);
-            let Claim { place, reserved, slot } = self.claims[rank];
+            let RecordClaim { place, reserved, slot } = self.claims[rank];
             words[6 + rank] = u64::from(place) | u64::from(reserved) << 16 | u64::from(slot) << 32;
         }
         words[14] = self.reserved;
@@ -151,12 +165,36 @@ impl RouteRecord {
         for rank in 0..MAX_ROUTE {
             record.experts[rank] = (words[3 + rank / 4] >> (rank % 4 * 16)) as u16;
             let lane = (words[5] >> (rank * 8)) as u8;
-            record.lanes[rank] = Lane::from_byte(lane).ok_or(RecordError::Lane { sequence, rank, lane })?;
+            record.lanes[rank] =
+                RecordLane::from_byte(lane).ok_or(RecordError::Lane { sequence, rank, lane })?;
             let claim = words[6 + rank];
-            record.claims[rank] =
-                Claim { place: claim as u16, reserved: (claim >> 16) as u16, slot: (claim >> 32) as u32 };
+            record.claims[rank] = RecordClaim {
+                place: claim as u16,
+                reserved: (claim >> 16) as u16,
+                slot: (claim >> 32) as u32,
+            };
         }
         Ok(record)
+    }
+}
+
+impl RouteRecord {
+    /// Appends what the record says to `out`, for [`Directory::route`](crate::Directory::route). Experts that are left out
+    /// are.
+    pub fn routed(&self, out: &mut Vec<Routed>) {
+        for rank in 0..usize::from(self.n).min(MAX_ROUTE) {
+            let RecordClaim { place, slot, .. } = self.claims[rank];
+            let lane = match self.lanes[rank] {
+                RecordLane::Hit => Lane::Hit,
+                RecordLane::PullSpare => Lane::Pull(Claim::Spare(slot)),
+                RecordLane::PullScratch => Lane::Pull(Claim::Scratch(place)),
+                RecordLane::Cpu => Lane::Cpu,
+                RecordLane::DiskSpare => Lane::Disk(Claim::Spare(slot)),
+                RecordLane::DiskScratch => Lane::Disk(Claim::Scratch(place)),
+                RecordLane::Skipped => continue,
+            };
+            out.push(Routed { expert: self.experts[rank], lane });
+        }
     }
 }
 

@@ -6,8 +6,9 @@ use std::mem::{offset_of, size_of};
 use std::process::Command;
 
 use tier_cache::{
-    ABI_VERSION, BatchHeader, Claim, EditEntry, EditOffer, Entry, EntryKind, Lane, MAX_OFFERS, MAX_ROUTE,
-    RECORD_WORDS, RING_HEAD_WORDS, RecordError, ReplyRecord, RouteRecord, TABLE_MAGIC, TableHeader,
+    ABI_VERSION, BatchHeader, EditEntry, EditOffer, Entry, EntryKind, MAX_OFFERS, MAX_ROUTE, RECORD_WORDS,
+    RING_HEAD_WORDS, RecordClaim, RecordError, RecordLane, ReplyRecord, RouteRecord, TABLE_MAGIC,
+    TableHeader,
 };
 
 /// C expressions, and what each must be.
@@ -44,7 +45,7 @@ fn expected() -> Expected {
         layout!(all, EditOffer = tier_edit_offer { layer, place, reserved, value });
     }
     {
-        layout!(all, Claim = tier_claim { place, reserved, slot });
+        layout!(all, RecordClaim = tier_claim { place, reserved, slot });
     }
     {
         layout!(
@@ -79,11 +80,13 @@ fn expected() -> Expected {
         ("TIER_ENTRY_KIND(0x123456789ab2ull)", Entry::host_slot(0).raw()),
         ("TIER_ENTRY_ADDRESS(0x123456789ab2ull)", 0x1234_5678_9ab0),
         ("TIER_ENTRY_SLOT(0x123451ull)", 0x1_2345),
-        ("TIER_LANE_HIT", Lane::Hit as u64),
-        ("TIER_LANE_SPARE", Lane::Spare as u64),
-        ("TIER_LANE_SCRATCH", Lane::Scratch as u64),
-        ("TIER_LANE_CPU", Lane::Cpu as u64),
-        ("TIER_LANE_SKIPPED", Lane::Skipped as u64),
+        ("TIER_LANE_HIT", RecordLane::Hit as u64),
+        ("TIER_LANE_PULL_SPARE", RecordLane::PullSpare as u64),
+        ("TIER_LANE_PULL_SCRATCH", RecordLane::PullScratch as u64),
+        ("TIER_LANE_DISK_SPARE", RecordLane::DiskSpare as u64),
+        ("TIER_LANE_DISK_SCRATCH", RecordLane::DiskScratch as u64),
+        ("TIER_LANE_CPU", RecordLane::Cpu as u64),
+        ("TIER_LANE_SKIPPED", RecordLane::Skipped as u64),
     ];
     all.extend(constants.map(|(name, value)| (name.to_owned(), value)));
     let entry = Entry::from_raw(0x1234_5678_9ab2).expect("an entry");
@@ -138,16 +141,16 @@ fn a_route_is_its_words() {
         row: 0x3132_3334,
         experts: std::array::from_fn(|i| 0x4100 + i as u16),
         lanes: [
-            Lane::Hit,
-            Lane::Spare,
-            Lane::Scratch,
-            Lane::Cpu,
-            Lane::Skipped,
-            Lane::Hit,
-            Lane::Cpu,
-            Lane::Spare,
+            RecordLane::Hit,
+            RecordLane::PullSpare,
+            RecordLane::DiskScratch,
+            RecordLane::Cpu,
+            RecordLane::Skipped,
+            RecordLane::Hit,
+            RecordLane::Cpu,
+            RecordLane::PullSpare,
         ],
-        claims: std::array::from_fn(|i| Claim {
+        claims: std::array::from_fn(|i| RecordClaim {
             place: 0x5100 + i as u16,
             reserved: 0x61,
             slot: 0x7100_0000 + i as u32,
@@ -169,10 +172,10 @@ fn a_route_is_its_words() {
     for i in 0..MAX_ROUTE {
         assert_eq!(at(offset_of!(RouteRecord, experts) + 2 * i, 2), route.experts[i].into());
         assert_eq!(at(offset_of!(RouteRecord, lanes) + i, 1), route.lanes[i] as u64);
-        let claim = offset_of!(RouteRecord, claims) + i * size_of::<Claim>();
-        assert_eq!(at(claim + offset_of!(Claim, place), 2), route.claims[i].place.into());
-        assert_eq!(at(claim + offset_of!(Claim, reserved), 2), route.claims[i].reserved.into());
-        assert_eq!(at(claim + offset_of!(Claim, slot), 4), route.claims[i].slot.into());
+        let claim = offset_of!(RouteRecord, claims) + i * size_of::<RecordClaim>();
+        assert_eq!(at(claim + offset_of!(RecordClaim, place), 2), route.claims[i].place.into());
+        assert_eq!(at(claim + offset_of!(RecordClaim, reserved), 2), route.claims[i].reserved.into());
+        assert_eq!(at(claim + offset_of!(RecordClaim, slot), 4), route.claims[i].slot.into());
     }
     assert_eq!(at(offset_of!(RouteRecord, reserved), 8), route.reserved);
     assert_eq!(at(offset_of!(RouteRecord, closing), 8), route.closing);
@@ -201,9 +204,9 @@ fn records_that_make_no_sense_are_refused() {
     let error = RouteRecord::from_words(&words).expect_err("nine experts");
     assert_eq!(error.to_string(), "record 9 has 9 experts; up to 8 are allowed");
     words[2] = 8 << 16;
-    words[5] = 5 << 24;
-    let error = RouteRecord::from_words(&words).expect_err("lane 5");
-    assert_eq!(error, RecordError::Lane { sequence: 9, rank: 3, lane: 5 });
+    words[5] = 7 << 24;
+    let error = RouteRecord::from_words(&words).expect_err("lane 7");
+    assert_eq!(error, RecordError::Lane { sequence: 9, rank: 3, lane: 7 });
     words[1] = 9 << 32;
     assert!(ReplyRecord::from_words(&words).is_err());
     // Any words are answered.
