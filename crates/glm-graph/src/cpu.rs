@@ -33,7 +33,7 @@ use observer::Watch;
 use scratch::{Scratch, Workers};
 use store::Store;
 use tiers::Tiers;
-pub use tiers::{TierCounters, TierOptions, TierPlan};
+pub use tiers::{LayerPass, TierCounters, TierOptions, TierPlan};
 
 use crate::error::ExecError;
 use crate::executor::{Counters, Executor, Input, SeqId, Step, StepRow, Ticket, Token, Want};
@@ -145,6 +145,12 @@ impl CpuExecutor {
     #[must_use]
     pub fn tier_counters(&self) -> Option<TierCounters> {
         self.store.tiers.as_ref().map(|tiers| tiers.counters())
+    }
+
+    /// What each MoE layer needed in the last pass; empty without tiers.
+    #[must_use]
+    pub fn last_pass(&self) -> &[LayerPass] {
+        self.store.tiers.as_ref().map_or(&[], |tiers| tiers.last_pass())
     }
 
     /// What reads the drive, and why; `None` without tiers.

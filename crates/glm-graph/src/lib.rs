@@ -24,7 +24,9 @@ mod state;
 pub mod weights;
 
 pub use config::{Config, MixerKind};
-pub use cpu::{CpuExecutor, CpuOptions, HiddenRows, Observer, TierCounters, TierOptions, TierPlan};
+pub use cpu::{
+    CpuExecutor, CpuOptions, HiddenRows, LayerPass, Observer, TierCounters, TierOptions, TierPlan,
+};
 pub use error::{Dims, ExecError, LoadError};
 pub use executor::{Counters, Executor, Input, SeqId, Step, StepRow, Ticket, Token, Want};
 pub use generate::{Finish, GenerateEvent, GenerateOptions, generate};

@@ -10,6 +10,8 @@ use crate::state::Kv;
 pub struct MemoryPlan {
     /// Tensors in the file's map: reclaimable by the system, and read in place.
     pub weights: u64,
+    /// Those of them that are routed experts of the trunk: what tiers can keep a part of.
+    pub routed: u64,
     /// Small vectors that are copied out of the file.
     pub vectors: u64,
     /// Recurrent state and convolution histories of one sequence.
@@ -87,6 +89,7 @@ pub(crate) fn plan(model: &crate::Model, kv: Kv, ctx: usize, threads: usize) -> 
     let head = crate::cpu::logit_rows(model.vocab()) * model.vocab() * 2;
     MemoryPlan {
         weights: model.gguf().tensors().iter().map(|tensor| tensor.extent.len).sum(),
+        routed: model.weights().routed(c.trunk),
         vectors: model.weights().vectors() as u64 * 4,
         state: n_kda * kda_state as u64 * 4 + n_dsa * (2 * c.kpool * c.index_dim) as u64 * 4,
         latents_per_token: n_dsa * latent,

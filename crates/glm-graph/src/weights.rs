@@ -302,6 +302,16 @@ pub struct Weights {
 }
 
 impl Weights {
+    /// Bytes of the routed experts of the first `blocks` blocks.
+    pub(crate) fn routed(&self, blocks: usize) -> u64 {
+        let bytes = |stack: &Stack| stack.slice.extent.len * stack.n as u64;
+        let moe = self.blocks.iter().take(blocks).filter_map(|block| match &block.ffn {
+            Ffn::Moe(w) => Some(bytes(&w.gate) + bytes(&w.up) + bytes(&w.down)),
+            Ffn::Dense(_) => None,
+        });
+        moe.sum()
+    }
+
     /// Values of the vectors that were copied out of the file.
     pub(crate) fn vectors(&self) -> usize {
         let block = |block: &Block| {

@@ -1,15 +1,17 @@
 //! The command line: names, defaults and help texts. No behaviour.
 
+mod amount;
 mod command;
 mod engine;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+pub use amount::Amount;
 pub use command::{
     BenchArgs, ChatArgs, CompletionsArgs, DoctorArgs, EvalArgs, GenerateArgs, InspectArgs, LogitsArgs,
     PerplexityArgs, ServeArgs, SynthArgs, TextArgs, Think,
 };
-pub use engine::{Device, EngineArgs, Kv, Precision, SamplingArgs};
+pub use engine::{Device, DriveChoice, EngineArgs, Kv, Precision, SamplingArgs, TierArgs};
 
 const ABOUT: &str = "maya runs GLM-5.3-Flash from GGUF files: chat in the terminal, or serve it over HTTP.";
 const AFTER: &str = "Without --model, commands use the small demo model inside this binary.\n\n\

@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use glm_chat::Tokenizer;
-use glm_graph::{CpuExecutor, CpuOptions, ExecError, Executor, MemoryPlan, Model, SamplerParams};
+use glm_graph::{CpuExecutor, CpuOptions, ExecError, Executor, MemoryPlan, Model, SamplerParams, TierPlan};
 
-use crate::args::{Device, EngineArgs, Kv, Precision, SamplingArgs};
+use crate::args::{Amount, Device, EngineArgs, Kv, Precision, SamplingArgs};
 use crate::machine::Memory;
 use crate::output::{bytes, count, note};
 use crate::progress::Waiting;
 use crate::source::Source;
+use crate::{demo, tiers};
 
 /// Context where the user asks for none: room for a long conversation, with caches that any machine can hold (the full
 /// model's take 0.4 GB then; its own limit of a million tokens would take 13 GB).
@@ -29,6 +30,8 @@ pub struct Engine {
     pub options: CpuOptions,
     /// What it needs of memory.
     pub plan: MemoryPlan,
+    /// How memory for routed experts is divided; `None` where they are read from the file's map.
+    pub tiers: Option<TierPlan>,
     /// From the start of the call to ready.
     pub load_time: Duration,
     /// Bytes of the file or files.
@@ -58,19 +61,26 @@ impl Engine {
             bail!("{flag} is not in this build yet: {instead}; leave it out");
         }
         let started = Instant::now();
-        let source = Source::open(args.model.model.as_deref())?;
+        let mut source = Source::open(args.model.model.as_deref())?;
+        if source.path.is_none() && matches!(args.tiers.ram, Some(Amount::Bytes(_) | Amount::Share(_))) {
+            // Tiers read a file: the demo model's copy on disk will do.
+            source.model = gguf::Model::open(&demo::on_disk()?)?;
+        }
         let file_bytes = source.len();
         let name = source.name;
         let _waiting = Waiting::new("loading the model");
         let model = Model::load(source.model).with_context(|| format!("{name} cannot be used"))?;
-        let options = options(args, &model, &name)?;
+        let mut options = options(args, &model, &name)?;
         let mut plan = CpuExecutor::plan(&model, &options);
         plan.state = plan.state.saturating_mul(sequences);
         plan.caches = plan.caches.saturating_mul(sequences);
-        fits(&plan, &Memory::read(), &name)?;
+        let memory = Memory::read();
+        let (tier_options, tiers) = tiers::choose(&args.tiers, &model, &plan, &memory, &name)?.unzip();
+        options.tiers = tier_options;
+        fits(&plan, &memory, &name, options.tiers.is_some())?;
         let model = Arc::new(model);
         let exec = CpuExecutor::new(Arc::clone(&model), options.clone())?;
-        Ok(Self { name, model, exec, options, plan, load_time: started.elapsed(), file_bytes })
+        Ok(Self { name, model, exec, options, plan, tiers, load_time: started.elapsed(), file_bytes })
     }
 
     /// Refuses a prompt that the model cannot take, before anything is computed.
@@ -131,7 +141,7 @@ fn options(args: &EngineArgs, model: &Model, name: &str) -> Result<CpuOptions> {
 }
 
 /// Refuses what cannot fit, and warns where weights will have to come from the drive again and again.
-fn fits(plan: &MemoryPlan, memory: &Memory, name: &str) -> Result<()> {
+fn fits(plan: &MemoryPlan, memory: &Memory, name: &str, tiered: bool) -> Result<()> {
     let Some(room) = memory.room() else { return Ok(()) };
     let need = plan.anonymous();
     let of = match &memory.cgroup {
@@ -156,11 +166,12 @@ fn fits(plan: &MemoryPlan, memory: &Memory, name: &str) -> Result<()> {
             bytes(plan.scratch + plan.vectors)
         );
     }
-    if plan.weights > room - need {
+    if plan.weights - if tiered { plan.routed } else { 0 } > room - need {
         note(format_args!(
-            "the weights of {name} ({}) do not fit beside {} of state and caches: {of}; what does not fit is read from \
-             the drive again for every token that needs it",
-            bytes(plan.weights),
+            "the {} of {name} ({}) do not fit beside {} of state and caches: {of}; what does not fit is read from the \
+             drive again for every token that needs it",
+            if tiered { "dense weights" } else { "weights" },
+            bytes(plan.weights - if tiered { plan.routed } else { 0 }),
             bytes(need)
         ));
     }
@@ -243,6 +254,7 @@ mod tests {
     fn plan(weights: u64, caches: u64) -> MemoryPlan {
         MemoryPlan {
             weights,
+            routed: 0,
             vectors: 0,
             state: 10,
             latents_per_token: 0,
@@ -256,15 +268,15 @@ mod tests {
     #[test]
     fn too_little_memory_is_refused_with_the_numbers() {
         let memory = Memory { available: Some(1000), ..Memory::default() };
-        assert!(fits(&plan(100, 900), &memory, "m").is_ok());
-        let error = fits(&plan(100, 990), &memory, "m").unwrap_err().to_string();
+        assert!(fits(&plan(100, 900), &memory, "m", false).is_ok());
+        let error = fits(&plan(100, 990), &memory, "m", false).unwrap_err().to_string();
         assert!(
             error.contains("1.00 kB are needed") && error.contains("4,096") && error.contains("available"),
             "{error}"
         );
         let group = Cgroup { path: "/sys/fs/cgroup/box".into(), limit: 800, used: 100 };
         let memory = Memory { available: Some(1000), cgroup: Some(group), ..Memory::default() };
-        let error = fits(&plan(100, 900), &memory, "m").unwrap_err().to_string();
+        let error = fits(&plan(100, 900), &memory, "m", false).unwrap_err().to_string();
         assert!(
             error.contains("700 B are left under the limit of 800 B set by /sys/fs/cgroup/box"),
             "{error}"

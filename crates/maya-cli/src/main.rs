@@ -19,6 +19,7 @@ mod source;
 mod survey;
 mod synth;
 mod text;
+mod tiers;
 
 use std::process::ExitCode;
 

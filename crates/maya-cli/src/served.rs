@@ -1,12 +1,14 @@
 //! The engine as the server sees it: tokens for one request at a time.
 
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use glm_graph::{CpuExecutor, ExecError, Executor, GenerateEvent, GenerateOptions, generate};
 use server::{EngineError, Event, Finish, Generate, ModelInfo, Options};
 
 use crate::engine::Engine;
+use crate::tiers;
 
 /// Prompt tokens between two looks at whether the client is still there: a quarter of a second of the full model.
 const CHUNK: usize = 32;
@@ -15,12 +17,13 @@ const CHUNK: usize = 32;
 pub struct Served {
     engine: Engine,
     id: String,
+    usage: Option<PathBuf>,
 }
 
 impl Served {
-    /// Serves `engine` under the name `id`.
-    pub fn new(engine: Engine, id: String) -> Self {
-        Self { engine, id }
+    /// Serves `engine` under the name `id`, and keeps counts of expert use in `usage`.
+    pub fn new(engine: Engine, id: String, usage: Option<PathBuf>) -> Self {
+        Self { engine, id, usage }
     }
 }
 
@@ -50,6 +53,7 @@ impl Generate for Served {
             })
         });
         let closed = exec.close_sequence(seq);
+        tiers::save_usage(&self.engine, self.usage.as_deref());
         let finish = finish.map_err(error)?;
         closed.map_err(error)?;
         Ok(match finish {
@@ -76,6 +80,7 @@ fn error(e: ExecError) -> EngineError {
         | ExecError::Context { .. }
         | ExecError::TokenRange { .. }
         | ExecError::EmptyPrompt
+        | ExecError::Read { .. }
         | ExecError::Sampler { .. }
         | ExecError::Memory { .. } => EngineError::Sequence(e.to_string()),
         e => EngineError::Engine(e.to_string()),

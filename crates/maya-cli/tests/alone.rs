@@ -51,7 +51,7 @@ fn every_help_has_an_example() {
         let help = run(&[command, "--help"]).ok();
         assert!(help.contains("Example") && help.contains(&format!("maya {command}")), "{help}");
         // What is not here yet is not offered.
-        assert!(!["--vram", "--ram ", "--usage"].iter().any(|flag| help.contains(flag)), "{help}");
+        assert!(!help.contains("--vram"), "{help}");
     }
     for hidden in ["parity", "eval", "demo-path"] {
         assert!(!top.contains(&format!("\n  {hidden} ")), "{hidden} is listed");

@@ -95,16 +95,22 @@ fn flags_and_prompts() {
             says: &["--vram is not in this build yet"],
         },
         Case {
-            args: &["serve", "--port", "0", "--ram=20GB"],
+            args: &["serve", "--port", "0", "--ram=lots"],
             stdin: b"",
-            code: 1,
-            says: &["--ram is not in this build yet"],
+            code: 2,
+            says: &["\"lots\" does not begin with a number", "write 1.5GB, 300MiB, 20% or auto"],
         },
         Case {
-            args: &["chat", "--usage", "f"],
+            args: &["generate", "--ids", "1", "--ram", "120%"],
+            stdin: b"",
+            code: 2,
+            says: &["120% is more than everything"],
+        },
+        Case {
+            args: &["generate", "--ids", "1", "--ram", "50%", "--mirror", "/nowhere/copy.gguf"],
             stdin: b"",
             code: 1,
-            says: &["--usage is not in this build yet"],
+            says: &["--mirror /nowhere/copy.gguf"],
         },
         Case {
             args: &["chat", "--repetition-penalty", "1000"],

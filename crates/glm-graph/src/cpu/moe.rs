@@ -6,6 +6,7 @@
 //! bits depend neither on which rows met at an expert nor on when its weights came.
 
 use std::ops::Range;
+use std::time::Instant;
 
 use quant_kernels::{Matrix, Precision, Rows};
 use rayon::prelude::*;
@@ -63,6 +64,7 @@ pub(crate) fn mix(
     fit(&mut ffn.experts, (t * k + 1) * hidden);
     fit(&mut ffn.places, t * k);
     while store.wave(&mut wave) || first {
+        let started = Instant::now();
         if t == 1 {
             base += one(site, store, &wave, first, base, x, ffn, faults);
         } else {
@@ -80,7 +82,7 @@ pub(crate) fn mix(
             places.for_each(|(place, pair)| ffn.places[*pair as usize] = place as u32);
             base += rows;
         }
-        store.done(&wave);
+        store.done(&wave, started.elapsed());
         first = false;
     }
     for (expert, why) in store.take_failures() {

@@ -1,6 +1,7 @@
 //! Where the routed experts' weights are read from: the file's map, or the slots of a memory that cannot hold them all.
 
 use std::ops::Range;
+use std::time::Duration;
 
 use quant_kernels::Matrix;
 use tier_cache::HostSlot;
@@ -73,9 +74,10 @@ impl Store {
         !wave.is_empty()
     }
 
-    /// The wave has been computed.
-    pub(crate) fn done(&mut self, wave: &[Served]) {
+    /// The wave has been computed, in this time.
+    pub(crate) fn done(&mut self, wave: &[Served], time: Duration) {
         if let Some(tiers) = self.slots() {
+            tiers.computed(time);
             tiers.done(wave);
         }
     }

@@ -79,12 +79,27 @@ pub struct TierCounters {
     pub waits: u64,
     /// Nanoseconds of those waits.
     pub wait_ns: u64,
+    /// Nanoseconds of computing routed experts, the shared one included.
+    pub compute_ns: u64,
     /// Reads begun for an expert that was then routed.
     pub ahead_useful: u64,
     /// Reads begun for one that was not, and carried out.
     pub ahead_wasted: u64,
     /// Reads begun for one that was not, and called back in time.
     pub ahead_cancelled: u64,
+}
+
+/// What one layer of the last pass needed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LayerPass {
+    /// Experts, each once.
+    pub experts: u32,
+    /// Those that were not in a slot when they were routed.
+    pub misses: u32,
+    /// Those that look-ahead had begun to read.
+    pub guessed: u32,
+    /// Bytes of one expert.
+    pub bytes: u64,
 }
 
 /// The experts of all layers of the trunk, on two tiers.
@@ -101,6 +116,8 @@ pub(crate) struct Tiers {
     look_ahead: bool,
     k: usize,
     counters: TierCounters,
+    /// By layer.
+    pass: Vec<LayerPass>,
     /// The layer in progress.
     layer: u16,
     /// Experts of it for which no memory was free yet.
@@ -164,6 +181,7 @@ impl Tiers {
             look_ahead: options.look_ahead,
             k: config.experts_used,
             counters: TierCounters::default(),
+            pass: Vec::new(),
             layer: 0,
             todo: VecDeque::new(),
             waiting: HashMap::new(),
@@ -177,6 +195,12 @@ impl Tiers {
             routed: Vec::new(),
             ids: Vec::new(),
         };
+        let bytes = |layer: &Layer| layer.parts_of(0).1.iter().map(|part| u64::from(part.len)).sum();
+        tiers.pass = tiers
+            .layers
+            .iter()
+            .map(|layer| LayerPass { bytes: bytes(layer), ..LayerPass::default() })
+            .collect();
         let chunks: Vec<nvme_reader::Chunk> = tiers
             .arena
             .chunks()
@@ -190,6 +214,15 @@ impl Tiers {
 
     pub(crate) fn counters(&self) -> TierCounters {
         self.counters
+    }
+
+    /// Time was spent on a wave.
+    pub(crate) fn computed(&mut self, time: std::time::Duration) {
+        self.counters.compute_ns += time.as_nanos() as u64;
+    }
+
+    pub(crate) fn last_pass(&self) -> &[LayerPass] {
+        &self.pass
     }
 
     /// What the drive is read with, and why.

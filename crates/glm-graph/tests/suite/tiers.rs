@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use glm_graph::{
-    CpuExecutor, CpuOptions, ExecError, Executor, Input, Kv, Model, Step, TierCounters, TierOptions, TierPlan,
-    Token, Want,
+    CpuExecutor, CpuOptions, ExecError, Executor, Input, Kv, Model, Step, TierCounters, TierOptions,
+    TierPlan, Token, Want,
 };
 use nvme_reader::{Choice, Direct};
 use quant_kernels::Precision;
@@ -88,7 +88,9 @@ fn every_setting(name: &str, prompt: &str) {
                 let ram = share(&fixture.model, percent);
                 let tiers = TierOptions { ram, look_ahead, backend, mirrors, ..TierOptions::default() };
                 let mut exec = tiered(&fixture.model, precision, tiers);
-                let what = format!("{name} {precision:?} {percent} % ahead {look_ahead} {backend:?} mirror {mirrored}");
+                let what = format!(
+                    "{name} {precision:?} {percent} % ahead {look_ahead} {backend:?} mirror {mirrored}"
+                );
                 same(&what, &run(&mut exec, &tokens), &whole);
                 same(&format!("{what}, again"), &run(&mut exec, &tokens), &whole);
                 let counters = exec.tier_counters().unwrap();
@@ -137,7 +139,8 @@ fn a_drive_error_fails_one_request() {
     exec.prefill(broken, &tokens[..4]).unwrap();
     // The experts lie in the second half of the file; the map stays valid where dense weights are read.
     let bytes = std::fs::read(&paths[0]).unwrap();
-    let first = model.gguf().tensors().iter().filter(|t| t.name.contains("_exps")).map(|t| t.extent.offset).min();
+    let first =
+        model.gguf().tensors().iter().filter(|t| t.name.contains("_exps")).map(|t| t.extent.offset).min();
     let dense = model.gguf().tensors().iter().filter(|t| !t.name.contains("_exps"));
     let dense_end = dense.map(|t| t.extent.offset + t.extent.len).max().unwrap();
     if dense_end > first.unwrap() {

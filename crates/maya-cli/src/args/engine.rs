@@ -6,6 +6,8 @@ use std::str::FromStr;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 
+use super::amount::Amount;
+
 /// Which file.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ModelArgs {
@@ -38,9 +40,48 @@ pub struct EngineArgs {
     /// The same seed, prompt and settings give the same text, where one is drawn [default: another one each time]
     #[arg(long, value_name = "N", help_heading = "Engine")]
     pub seed: Option<u64>,
+    /// Memory for routed experts, and the drive they come from.
+    #[command(flatten)]
+    pub tiers: TierArgs,
     /// Flags that say they are not here yet.
     #[command(flatten)]
     pub later: LaterArgs,
+}
+
+/// Memory for routed experts, and the drive they come from.
+#[derive(Clone, Debug, Default, Args)]
+pub struct TierArgs {
+    /// Memory for routed experts: 1.5GB, 300MiB, 20% (of all of them) or auto; the rest is read from the drive as it is
+    /// needed. The answers do not depend on it [default: auto, which keeps the whole file in memory where it fits]
+    #[arg(long, value_name = "BYTES", help_heading = "Memory")]
+    pub ram: Option<Amount>,
+    /// Keep counts of expert use here from run to run: a later one starts with the memory divided as this one needed it
+    #[arg(long, value_name = "FILE", value_parser = path(), help_heading = "Memory")]
+    pub usage: Option<PathBuf>,
+    /// A copy of the model on another drive, to read from both; may be given several times
+    #[arg(long, value_name = "PATH", value_parser = path(), help_heading = "Memory")]
+    pub mirror: Vec<PathBuf>,
+    /// Do not ask the next layer's router early for what the drive will have to bring
+    #[arg(long, help_heading = "Memory")]
+    pub no_look_ahead: bool,
+    /// What reads the drive
+    #[arg(long, value_enum, default_value = "auto", help_heading = "Memory")]
+    pub drive: DriveChoice,
+    /// Read through the page cache even where the drive can be read around it
+    #[arg(long, help_heading = "Memory")]
+    pub page_cache: bool,
+}
+
+/// What reads the drive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum DriveChoice {
+    /// io_uring where it works, threads elsewhere.
+    #[default]
+    Auto,
+    /// io_uring, or an error.
+    Uring,
+    /// Threads.
+    Threads,
 }
 
 /// Flags of the full command line that this build knows and cannot follow. Hidden from the help, and each with a sentence
@@ -50,23 +91,12 @@ pub struct LaterArgs {
     /// Memory of the GPU to use
     #[arg(long, value_name = "BYTES", hide = true)]
     pub vram: Option<String>,
-    /// Memory of the machine to use
-    #[arg(long, value_name = "BYTES", hide = true)]
-    pub ram: Option<String>,
-    /// Where counts of expert use are kept
-    #[arg(long, value_name = "FILE", hide = true)]
-    pub usage: Option<PathBuf>,
 }
 
 impl LaterArgs {
     /// The first flag that was given, with what it would do.
     pub fn given(&self) -> Option<(&'static str, &'static str)> {
-        let flags = [
-            (self.vram.is_some(), "--vram", "nothing is kept in GPU memory"),
-            (self.ram.is_some(), "--ram", "weights are mapped and the system decides what stays in memory"),
-            (self.usage.is_some(), "--usage", "no counts of expert use are kept"),
-        ];
-        flags.into_iter().find_map(|(given, flag, instead)| given.then_some((flag, instead)))
+        self.vram.is_some().then_some(("--vram", "nothing is kept in GPU memory"))
     }
 }
 

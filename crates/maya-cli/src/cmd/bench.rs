@@ -4,7 +4,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
-use glm_graph::{Executor, Input, MemoryPlan, SamplerParams, SeqId, Step, Want};
+use glm_graph::{Executor, Input, LayerPass, MemoryPlan, SamplerParams, SeqId, Step, Want};
 use serde_json::{Value as Json, json};
 
 use super::generate::CHUNK;
@@ -13,6 +13,7 @@ use crate::engine::Engine;
 use crate::interrupt;
 use crate::output::Out;
 use crate::progress::Progress;
+use crate::tiers;
 
 /// Measures and prints. The prompt is fed once untimed, so that samples do not differ by what was still on the drive.
 pub fn run(args: &BenchArgs) -> Result<()> {
@@ -30,7 +31,8 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     let mut progress = Progress::new("measuring", "runs", runs);
     let mut samples = Samples::default();
     for i in 0..runs {
-        let (first, second) = sample(&mut engine, &prompt, decode)?;
+        samples.tokens.clear();
+        let (first, second) = sample(&mut engine, &prompt, decode, &mut samples.tokens)?;
         samples.note_memory();
         if i == 0 {
             samples.warm_up = first + second;
@@ -58,6 +60,8 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         "prefill": rates(prefill, &samples.prefill),
         "decode": rates(decode, &samples.decode),
         "memory_plan": plan_json(&engine.plan),
+        "tiers": tiers::json(&engine),
+        "last_decode": samples.tokens,
         "rss_anon_bytes": samples.rss_anon,
     }))
 }
@@ -68,6 +72,8 @@ struct Samples {
     prefill: Vec<Duration>,
     decode: Vec<Duration>,
     rss_anon: Option<u64>,
+    /// The last sample's tokens: what each took and what it needed of the drive. Empty without tiers.
+    tokens: Vec<Json>,
 }
 
 impl Samples {
@@ -94,14 +100,25 @@ pub fn prompt(n: usize, vocab: usize) -> Vec<u32> {
 }
 
 /// Times of feeding the prompt and of decoding after it, in a sequence of its own.
-fn sample(engine: &mut Engine, prompt: &[u32], decode: usize) -> Result<(Duration, Duration)> {
+fn sample(
+    engine: &mut Engine,
+    prompt: &[u32],
+    decode: usize,
+    tokens: &mut Vec<Json>,
+) -> Result<(Duration, Duration)> {
     let seq = engine.exec.open_sequence()?;
-    let result = timed(engine, seq, prompt, decode);
+    let result = timed(engine, seq, prompt, decode, tokens);
     engine.exec.close_sequence(seq)?;
     result
 }
 
-fn timed(engine: &mut Engine, seq: SeqId, prompt: &[u32], decode: usize) -> Result<(Duration, Duration)> {
+fn timed(
+    engine: &mut Engine,
+    seq: SeqId,
+    prompt: &[u32],
+    decode: usize,
+    tokens: &mut Vec<Json>,
+) -> Result<(Duration, Duration)> {
     let interrupted = || if interrupt::pressed() { Err(anyhow!("interrupted")) } else { Ok(()) };
     let started = Instant::now();
     for chunk in prompt.chunks(CHUNK * 4) {
@@ -113,12 +130,27 @@ fn timed(engine: &mut Engine, seq: SeqId, prompt: &[u32], decode: usize) -> Resu
     let started = Instant::now();
     for _ in 0..decode {
         interrupted()?;
+        let before = engine.exec.tier_counters();
+        let token_started = Instant::now();
         let want = Want::Sample(SamplerParams::greedy());
         let ticket = engine.exec.submit(&[Step { seq, input, want }])?;
         if let Some(error) = engine.exec.poll(ticket)?.into_iter().find_map(|row| row.error) {
             return Err(error.into());
         }
         input = Input::LastSampled;
+        if let (Some(before), Some(after)) = (before, engine.exec.tier_counters()) {
+            let by_layer =
+                |of: fn(&LayerPass) -> u32| engine.exec.last_pass().iter().map(of).collect::<Vec<_>>();
+            tokens.push(json!({
+                "ms": token_started.elapsed().as_secs_f64() * 1e3,
+                "compute_ms": (after.compute_ns - before.compute_ns) as f64 / 1e6,
+                "wait_ms": (after.wait_ns - before.wait_ns) as f64 / 1e6,
+                "read_bytes": after.bytes - before.bytes,
+                "misses": by_layer(|layer| layer.misses),
+                "guessed": by_layer(|layer| layer.guessed),
+                "expert_bytes": engine.exec.last_pass().iter().map(|layer| layer.bytes).collect::<Vec<_>>(),
+            }));
+        }
     }
     Ok((prefill, started.elapsed()))
 }

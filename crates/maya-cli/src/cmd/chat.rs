@@ -18,7 +18,7 @@ use super::generate::CHUNK;
 use crate::args::{ChatArgs, Think};
 use crate::engine::{Engine, sampling};
 use crate::output::{Out, count, note};
-use crate::{interrupt, text};
+use crate::{interrupt, text, tiers};
 
 const HELP: &str = "\
 /help            this list
@@ -54,6 +54,7 @@ pub fn run(args: &ChatArgs) -> Result<()> {
             }
         }
     }
+    tiers::save_usage(&chat.engine, args.engine.tiers.usage.as_deref());
     // Whoever types has read it; a script has only the exit code.
     if failed > 0 && !input.interactive() {
         bail!("{failed} {} could not be answered", if failed == 1 { "line" } else { "lines" });

@@ -12,7 +12,7 @@ use crate::args::GenerateArgs;
 use crate::engine::{Engine, sampling};
 use crate::output::{Out, note};
 use crate::progress::Progress;
-use crate::{interrupt, text};
+use crate::{interrupt, text, tiers};
 
 /// Prompt tokens between two looks at Ctrl-C.
 pub const CHUNK: usize = 128;
@@ -39,7 +39,9 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
     };
     let mut out = Out::new();
     let mut completion = Completion::new(tokenizer.as_ref(), if args.json { None } else { Some(&mut out) });
-    let finish = completion.run(&mut engine, &prompt, &options)?;
+    let finish = completion.run(&mut engine, &prompt, &options);
+    tiers::save_usage(&engine, args.engine.tiers.usage.as_deref());
+    let finish = finish?;
     let (ids, timings) = (completion.ids.clone(), completion.timings(&engine, prompt.len()));
     let streamed = completion.end()?;
     if finish == Finish::Cancelled {
@@ -52,7 +54,7 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
             "ids": ids,
             "finish": word(finish),
             "timings": timings,
-            "tiers": {},
+            "tiers": tiers::json(&engine),
         }))?;
     } else if !streamed {
         let ids: Vec<String> = ids.iter().map(u32::to_string).collect();

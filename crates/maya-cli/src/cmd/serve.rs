@@ -53,7 +53,7 @@ pub fn run(args: &ServeArgs) -> Result<()> {
         listener,
         config,
         chat,
-        Box::new(Served::new(engine, id)),
+        Box::new(Served::new(engine, id, args.engine.tiers.usage.clone())),
         shutdown,
     ))?;
     // A client that keeps its connection open must not keep the process.
@@ -88,12 +88,15 @@ fn block(engine: &Engine, url: &str, id: &str) -> String {
         "memory",
         &format!(
             "{} of weights mapped; {} of state and up to {} of caches a request; {} of buffers",
-            bytes(plan.weights),
+            bytes(plan.weights - if engine.tiers.is_some() { plan.routed } else { 0 }),
             bytes(plan.state),
             bytes(plan.caches),
             bytes(plan.scratch + plan.vectors)
         ),
     );
+    if let Some(tiers) = &engine.tiers {
+        line("experts", &tiers.to_string());
+    }
     line("url", url);
     let body = r#"{"messages":[{"role":"user","content":"What is the capital of France?"}]}"#;
     line("try", &format!("curl {url}/v1/chat/completions -H 'content-type: application/json' -d '{body}'"));

@@ -248,8 +248,14 @@ fn same_results(fixtures: &Fixtures, table: &mut Table) -> Result<()> {
         for precision in [Precision::Exact, Precision::Fast] {
             let [left, right] = [&left, &right].map(|path| -> Result<Vec<u32>> {
                 let model = glm_graph::Model::load(gguf::Model::open(path)?)?;
-                let options =
-                    glm_graph::CpuOptions { precision, kv: Kv::F32, threads: None, ctx: 64, isa: None, tiers: None };
+                let options = glm_graph::CpuOptions {
+                    precision,
+                    kv: Kv::F32,
+                    threads: None,
+                    ctx: 64,
+                    isa: None,
+                    tiers: None,
+                };
                 let mut executor = CpuExecutor::new(model.into(), options)?;
                 let tokens: Vec<u32> = (1..40).collect();
                 let pass = Pass::alone(&mut executor, &tokens)?;

@@ -33,9 +33,18 @@ impl Tiers {
         let resident = |expert: u32| matches!(self.claimer.entry(layer, expert as u16), View::Device(_));
         let mut served = active.iter().map(|(expert, pairs)| Served::new(*expert, pairs.clone()));
         let (hits, misses): (Vec<_>, Vec<_>) = served.by_ref().partition(|it| resident(it.expert));
+        let guessed = hits.iter().filter(|it| self.is_coming(it.expert)).count() as u32;
+        let pass = &mut self.pass[usize::from(layer)];
+        (pass.experts, pass.misses, pass.guessed) = (active.len() as u32, misses.len() as u32, guessed);
         self.todo.extend(hits);
         self.todo.extend(misses);
         self.decide(true);
+    }
+
+    /// Whether a resident's bytes are still on their way: a guess that came true.
+    fn is_coming(&self, expert: u32) -> bool {
+        let id = ExpertId { layer: self.layer, expert: expert as u16 };
+        self.directory.in_transit(id).is_some()
     }
 
     /// Decides on as many experts as there is memory for.

@@ -1,0 +1,168 @@
+//! Which part of the model is kept where: from flags, from what the machine has, and from what was learnt before.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use glm_graph::{MemoryPlan, Model, TierOptions, TierPlan};
+use serde_json::{Value as Json, json};
+use tier_cache::{Loaded, Usage};
+
+use crate::args::{Amount, DriveChoice, TierArgs};
+use crate::engine::Engine;
+use crate::machine::Memory;
+use crate::output::{bytes, note};
+
+/// The options of the tiers and what follows from them, or `None` where the file's map serves: everything fits, or the model is in the program.
+///
+/// # Errors
+/// A sentence: a copy that cannot be opened, flags that need a file.
+pub fn choose(
+    args: &TierArgs,
+    model: &Model,
+    plan: &MemoryPlan,
+    memory: &Memory,
+    name: &str,
+) -> Result<Option<(TierOptions, TierPlan)>> {
+    let mut options = TierOptions {
+        look_ahead: !args.no_look_ahead,
+        mirrors: args.mirror.iter().map(|path| shards(path)).collect::<Result<_>>()?,
+        backend: match args.drive {
+            DriveChoice::Auto => nvme_reader::Choice::Auto,
+            DriveChoice::Uring => nvme_reader::Choice::Uring,
+            DriveChoice::Threads => nvme_reader::Choice::Threads,
+        },
+        direct: if args.page_cache { nvme_reader::Direct::Never } else { nvme_reader::Direct::Auto },
+        usage: args.usage.as_deref().and_then(|path| read_usage(path, model)),
+        ..TierOptions::default()
+    };
+    let amount = match args.ram {
+        Some(amount @ (Amount::Bytes(_) | Amount::Share(_))) => amount,
+        Some(Amount::Auto) | None => match spare(model, plan, memory) {
+            Spare::All => return Ok(None),
+            Spare::Bytes(spare) => Amount::Bytes(spare),
+        },
+    };
+    let whole = TierPlan::of(model, &options)?.all_bytes;
+    options.ram = amount.of(whole).unwrap_or(0);
+    let tiers = TierPlan::of(model, &options)?;
+    if let Some(room) = memory.room() {
+        let need = plan.anonymous().saturating_add(tiers.bytes());
+        if need > room {
+            bail!(
+                "too little memory for {name} with --ram {amount}: {} of expert slots and {} beside them are needed, and \
+                 {} are available; a smaller --ram needs less",
+                bytes(tiers.bytes()),
+                bytes(plan.anonymous()),
+                bytes(room)
+            );
+        }
+    }
+    if args.ram.is_none() {
+        note(format_args!(
+            "the weights of {name} do not fit in memory: routed experts come from the drive as they are needed ({tiers}); \
+             --ram sets how much they may take"
+        ));
+    }
+    Ok(Some((options, tiers)))
+}
+
+enum Spare {
+    /// Every weight fits beside what is needed.
+    All,
+    /// So many bytes for slots.
+    Bytes(u64),
+}
+
+/// What is left for expert slots when dense weights, state, caches, buffers and a reserve are provided for.
+fn spare(model: &Model, plan: &MemoryPlan, memory: &Memory) -> Spare {
+    // A model inside the program has no file to read experts from, and is small.
+    let in_file = model.gguf().shards().iter().all(|shard| shard.path.is_file());
+    let Some(room) = memory.room().filter(|_| in_file) else { return Spare::All };
+    let left = room.saturating_sub(plan.anonymous());
+    if plan.weights <= left {
+        return Spare::All;
+    }
+    // A twentieth for everybody else, at least half a gigabyte.
+    let reserve = (room / 20).max(512 << 20);
+    let dense = plan.weights.saturating_sub(plan.routed);
+    Spare::Bytes(left.saturating_sub(dense).saturating_sub(reserve))
+}
+
+/// The files of a copy of the model, in order.
+fn shards(path: &Path) -> Result<Vec<PathBuf>> {
+    let copy = gguf::Model::open(path).with_context(|| format!("--mirror {}", path.display()))?;
+    Ok(copy.shards().iter().map(|shard| shard.path.clone()).collect())
+}
+
+/// What a usage file is of: counts of another model would mislead.
+fn identity(model: &Model) -> Vec<u8> {
+    format!("maya {:016x}", model.fingerprint()).into_bytes()
+}
+
+fn read_usage(path: &Path, model: &Model) -> Option<Usage> {
+    match Usage::load(path, &identity(model)) {
+        Loaded::Usage(usage) => Some(usage),
+        Loaded::Absent => None,
+        Loaded::Ignored(why) => {
+            note(format_args!("{} is not used: {why}; it is written anew at the end", path.display()));
+            None
+        }
+    }
+}
+
+/// Saves what the engine has learnt where `--usage` says. A failure is told and is no failure of the answer.
+pub fn save_usage(engine: &Engine, path: Option<&Path>) {
+    let (Some(path), Some(usage)) = (path, engine.exec.usage()) else { return };
+    if let Err(error) = usage.save(path, &identity(&engine.model)) {
+        note(format_args!("the counts of expert use are not saved: {error}"));
+    }
+}
+
+/// What the tiers did, for programs. `{}` without tiers.
+pub fn json(engine: &Engine) -> Json {
+    let (Some(c), Some(report)) = (engine.exec.tier_counters(), engine.exec.drive_report()) else {
+        return json!({});
+    };
+    let direct = report.files.iter().all(nvme_reader::FileReport::is_direct);
+    json!({
+        "ram_bytes": engine.options.tiers.as_ref().map(|tiers| tiers.ram),
+        "passes": c.passes,
+        "hits": c.hits,
+        "misses": c.misses,
+        "promoted": c.promoted,
+        "reads": c.reads,
+        "read_bytes": c.bytes,
+        "waits": c.waits,
+        "wait_ms": c.wait_ns as f64 / 1e6,
+        "compute_ms": c.compute_ns as f64 / 1e6,
+        "ahead_useful": c.ahead_useful,
+        "ahead_wasted": c.ahead_wasted,
+        "ahead_cancelled": c.ahead_cancelled,
+        "executed_routed_mass": 1.0,
+        "drive": report.backend.to_string(),
+        "direct": direct,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_inside_the_program_is_never_tiered_by_itself() {
+        let file = gguf::Model::from_static("demo", crate::demo::bytes()).unwrap();
+        let model = Model::load(file).unwrap();
+        let options = glm_graph::CpuOptions {
+            precision: quant_kernels::Precision::Fast,
+            kv: glm_graph::Kv::F16,
+            threads: Some(1),
+            ctx: 64,
+            isa: None,
+            tiers: None,
+        };
+        let plan = glm_graph::CpuExecutor::plan(&model, &options);
+        let memory = Memory { available: Some(plan.anonymous() + 1), ..Memory::default() };
+        let chosen = choose(&TierArgs::default(), &model, &plan, &memory, "demo").unwrap();
+        assert!(chosen.is_none());
+    }
+}
