@@ -2,6 +2,7 @@
 
 mod matvec;
 mod synth;
+mod tiers;
 
 use std::path::{Path, PathBuf};
 
@@ -38,6 +39,8 @@ enum Suite {
     Matvec,
     /// How fast `maya synth` writes to memory
     Synth,
+    /// Experts on two tiers: the drive, decode at several budgets against the layer-serial bound, cold starts
+    Tiers,
 }
 
 /// A model and the lengths it is measured at.
@@ -81,12 +84,14 @@ pub fn run_suite(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
         Suite::Cpu => "cpu",
         Suite::Matvec => "matvec",
         Suite::Synth => "synth",
+        Suite::Tiers => "tiers",
     };
     let origin = results::Origin::new(workspace, suite, &arguments.result)?;
     let body = match arguments.suite {
         Suite::Cpu => cpu(workspace, arguments)?,
         Suite::Matvec => matvec::measure(workspace)?,
         Suite::Synth => synth::measure(workspace, &workspace.release_maya()?, arguments.repeat)?,
+        Suite::Tiers => tiers::measure(workspace, &workspace.release_maya()?, arguments.repeat)?,
     };
     println!("{}", origin.write(body)?.display());
     Ok(())

@@ -36,7 +36,8 @@ impl Tiers {
         self.ids.clear();
         self.ids.extend(experts.iter().map(|expert| *expert as u16));
         self.routed.clear();
-        self.claimer.look_ahead(layer, &self.ids, self.k, &mut self.routed);
+        // Blobs of this layer's misses are free again before the next layer's are claimed, so none need be kept.
+        self.claimer.look_ahead(layer, &self.ids, 0, &mut self.routed);
         let mut transfers = Vec::with_capacity(self.routed.len());
         if self.directory.look_ahead(layer, &self.routed, &mut transfers).is_err() {
             debug_assert!(false, "claims for a guess are claims like any other");

@@ -9,9 +9,9 @@ use super::{TierOptions, Tiers};
 use crate::error::ExecError;
 use crate::model::Model;
 
-/// I/Os at a drive at once: all pieces of the experts that a token of the full model can miss in a layer (8 of 7.1 MB in
-/// pieces of 1 MiB), so that nobody has to hand over the rest while every thread computes.
-const DEPTH: u32 = 64;
+/// I/Os at a drive at once. Few, so that experts land one after the other and not all at the end (24 at once left no
+/// time in which the drive and the processor both worked); enough for a drive's full rate in pieces of a megabyte.
+const DEPTH: u32 = 8;
 
 /// A reader over the model's files and their copies.
 pub(super) fn open(model: &Model, options: &TierOptions) -> Result<Reader<&'static mut [u8]>, ExecError> {

@@ -11,8 +11,9 @@ use crate::cpu::store::Served;
 use crate::error::ExecError;
 use crate::weights::Moe;
 
-/// Experts of a prompt's batch that are computed before arrivals are looked at again: a few milliseconds of work.
-const AT_ONCE: usize = 8;
+/// Bytes of experts that are computed before arrivals are looked at again, while reads are under way: about two
+/// milliseconds of work, less than the drive has in its hands.
+const AT_ONCE: u64 = 4 << 20;
 
 impl Tiers {
     /// Whether this block's experts are kept here.
@@ -126,7 +127,10 @@ impl Tiers {
             self.receive();
             self.decide(false);
             if !self.ready.is_empty() {
-                let n = self.ready.len().min(AT_ONCE);
+                let expert = self.pass[usize::from(self.layer)].bytes;
+                let busy = !self.waiting.is_empty() || !self.todo.is_empty();
+                let most = if busy { (AT_ONCE / expert.max(1)).max(1) as usize } else { usize::MAX };
+                let n = self.ready.len().min(most);
                 wave.extend(self.ready.drain(..n));
                 return true;
             }
