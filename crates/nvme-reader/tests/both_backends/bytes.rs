@@ -1,10 +1,8 @@
 //! The right bytes in the right places.
 
-use nvme_reader::{
-    Aligned, Choice, Direct, Options, Outcome, Priority, Read, ReadFault, Reader, WhyBuffered,
-};
+use nvme_reader::{Choice, Direct, Options, Outcome, Priority, Read, ReadFault, Reader, WhyBuffered};
 
-use crate::scene::{Scene, check, check_part, part, read, skipped, start, write};
+use crate::scene::{Scene, check, check_part, lease, part, read, skipped, start, write};
 
 pub fn ends_of_every_kind(scene: &Scene) {
     const LEN: u64 = 3 * 4096 + 777;
@@ -92,7 +90,7 @@ pub fn leases_of_registered_memory(scene: &Scene) {
     let path = scene.file(1 << 20);
     let mut reader: Reader<&'static mut [u8]> =
         Reader::open_with(&[path.as_path().into()], &scene.options()).unwrap();
-    let arena = Aligned::new(4 * LEASE, 4096).unwrap().leak();
+    let arena = lease(4 * LEASE, 4096);
     let registered = reader.register(&[(&arena[..]).into()]);
     match scene.backend {
         Choice::Threads => assert!(registered.why_not.is_some()),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use nvme_reader::faults::{Faults, Injected};
 use nvme_reader::{Aligned, Cancel, Options, Outcome, Part, Parts, Priority, Reader, Refusal};
 
-use crate::scene::{Scene, check, part, read, request, start};
+use crate::scene::{Scene, check, lease, part, read, request, start};
 
 const PIECE: u32 = 4096;
 
@@ -51,7 +51,7 @@ pub fn refusals_give_everything_back(scene: &Scene) {
     if reader.alignment() > 1 {
         let mut reader: Reader<&'static mut [u8]> =
             Reader::open_with(&[scene.file(10).into()], &scene.options()).unwrap();
-        let memory = Aligned::new(3 * reader.alignment(), reader.alignment()).unwrap().leak();
+        let memory = lease(3 * reader.alignment(), reader.alignment());
         let into = &mut memory[1..];
         let parts = part(0, 10).into();
         let read = nvme_reader::Read { set: 0, parts, into, priority: Priority::Demand, tag: 1 };
