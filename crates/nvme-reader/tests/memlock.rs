@@ -2,6 +2,7 @@
 //! own, since the limit is the process's.
 
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
 
 use std::io::Write as _;
 

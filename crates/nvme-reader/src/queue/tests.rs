@@ -195,8 +195,9 @@ proptest! {
                     queue.failed(&piece, error());
                 }
                 Step::Cancel(slot) => {
-                    if queue.cancel(slot) == Cancel::Cancelled {
-                        known.get_mut(&slot).unwrap().cancelled = true;
+                    let cancelled = queue.cancel(slot) == Cancel::Cancelled;
+                    if let Some(known) = known.get_mut(&slot) {
+                        known.cancelled |= cancelled;
                     }
                 }
                 Step::Collect => {

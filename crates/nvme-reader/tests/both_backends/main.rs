@@ -1,5 +1,7 @@
 //! One test body for both back-ends: whatever one of them passes, the other passes too.
 
+#![allow(clippy::unwrap_used)]
+
 mod bytes;
 mod faults;
 mod mirrors;
