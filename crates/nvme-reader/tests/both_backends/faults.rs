@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nvme_reader::faults::{Attempt, Faults, Injected};
 use nvme_reader::{Options, Outcome, ReadFault, WhyBuffered};
+use rustix::io::Errno;
 
 use crate::scene::{Scene, check, check_part, is_direct, part, read, skipped};
 
-const EINTR: i32 = 4;
-const EIO: i32 = 5;
-const EAGAIN: i32 = 11;
-const EINVAL: i32 = 22;
+const EINTR: i32 = Errno::INTR.raw_os_error();
+const EIO: i32 = Errno::IO.raw_os_error();
+const EAGAIN: i32 = Errno::AGAIN.raw_os_error();
+const EINVAL: i32 = Errno::INVAL.raw_os_error();
 
 fn with(options: Options, decide: impl Fn(&Attempt) -> Injected + Send + Sync + 'static) -> Options {
     Options { faults: Some(Faults::new(decide)), ..options }

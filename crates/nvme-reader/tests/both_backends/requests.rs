@@ -183,7 +183,7 @@ pub fn waiting_ends(scene: &Scene) {
     assert!(!reader.wait_timeout(usize::MAX, Duration::from_secs(60), &mut done));
     assert_eq!((done.len(), reader.in_flight()), (1, 0));
     // Time is over before the read is.
-    let slow = Faults::new(|_| Injected::Error(4));
+    let slow = Faults::new(|_| Injected::Error(rustix::io::Errno::INTR.raw_os_error()));
     let mut reader = scene.open(&scene.file(10), &Options { faults: Some(slow), ..scene.options() });
     start(&mut reader, &[part(0, 10)], Priority::Demand, 1);
     assert!(!reader.wait_timeout(1, Duration::ZERO, &mut Vec::new()));
