@@ -14,7 +14,6 @@ use crate::options::Options;
 use crate::queue::{Piece, Queue};
 use crate::read::Priority;
 use crate::report::{Counters, FileReport, Reason, Registered, Report};
-use crate::threads::Threads;
 
 /// Most I/Os at all drives together.
 const MAX_FLIGHTS: u32 = 4096;
@@ -213,7 +212,8 @@ impl Engine {
         }
         if let (Some(fault), 0) = (ring.broken(), ring.at_kernel()) {
             // If they cannot be started now, the next call tries again.
-            if let Ok(threads) = Threads::start(Arc::clone(&self.files), self.options.threads) {
+            if let Ok(threads) = crate::threads::Threads::start(Arc::clone(&self.files), self.options.threads)
+            {
                 self.backend = Backend::Threads(threads);
                 self.reason = Reason::NoUring(fault);
             }
