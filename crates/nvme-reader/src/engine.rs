@@ -172,10 +172,11 @@ impl Engine {
         let from = if direct { piece.reached / block * block } else { piece.reached };
         let placed = self.queue.layout(piece.slot).map(|l| l.parts[usize::from(piece.part)]);
         let target = self.targets[piece.slot as usize];
-        let (Some(placed), Some(target), Some(id)) = (placed, target, self.free.pop()) else {
-            unreachable!("a piece in the queue has a request with memory, and the caller saw a free flight");
+        let (Some(placed), Some(target)) = (placed, target) else {
+            unreachable!("a piece in the queue has a request with memory");
         };
         let to = target.part(placed.at(from), (piece.end - from) as usize);
+        let id = self.free.pop().expect("the caller saw a free flight");
         self.drives[drive].begin(look_ahead);
         self.counters.ios += 1;
         let queue = self.drives[drive].at_drive;
