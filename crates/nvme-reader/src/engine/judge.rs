@@ -11,6 +11,7 @@ use crate::backend::Done;
 use crate::error::{ReadError, ReadFault, WhyBuffered};
 use crate::faults::Attempt;
 use crate::files::drop_cache;
+use crate::queue::Piece;
 use crate::read::Priority;
 
 /// Tries of a piece without a new byte before it fails.
@@ -62,51 +63,53 @@ impl Engine {
         if reached >= piece.need {
             return self.queue.landed(&piece);
         }
-        if reached > piece.reached {
+        piece.reached = piece.reached.max(reached);
+        if reached > piece.furthest {
             self.counters.short += 1;
-            piece.reached = reached;
+            piece.furthest = reached;
             piece.stuck = 0;
             return self.queue.again(piece);
         }
         // Nothing new: the file ends here, or the next try will bring more.
         match file.len() {
-            Some(len) if len > piece.reached => self.stuck(flight, 0),
-            len => self.fail(flight, ReadFault::End { file_len: len.unwrap_or(piece.reached) }),
+            Some(len) if len > reached => self.stuck(flight, piece, 0),
+            len => self.fail(flight, piece, ReadFault::End { file_len: len.unwrap_or(reached) }),
         }
     }
 
     /// An error came.
     fn refused(&mut self, flight: &Flight, errno: i32) {
+        let mut piece = flight.piece;
+        // A direct read may begin before the last good byte, and a failed one may have overwritten it with anything.
+        piece.reached = piece.reached.min(flight.from);
         match Errno::from_raw_os_error(errno) {
             Errno::INTR | Errno::AGAIN => {
                 self.counters.repeated += 1;
-                self.stuck(flight, errno);
+                self.stuck(flight, piece, errno);
             }
             Errno::INVAL | Errno::OPNOTSUPP if flight.direct => {
                 let why = WhyBuffered::Failed { offset: flight.from, len: flight.to.len(), errno };
                 self.states[flight.file].why_buffered.get_or_insert(why);
-                self.queue.again(flight.piece);
+                self.queue.again(piece);
             }
-            _ => self.fail(flight, ReadFault::System(errno)),
+            _ => self.fail(flight, piece, ReadFault::System(errno)),
         }
     }
 
     /// Nothing new came, and that may change.
-    fn stuck(&mut self, flight: &Flight, errno: i32) {
-        let mut piece = flight.piece;
+    fn stuck(&mut self, flight: &Flight, mut piece: Piece, errno: i32) {
         piece.stuck += 1;
         if piece.stuck >= MAX_STUCK {
-            return self.fail(flight, ReadFault::Stuck { tries: piece.stuck, errno });
+            return self.fail(flight, piece, ReadFault::Stuck { tries: piece.stuck, errno });
         }
         piece.buffered |= errno == 0 && flight.direct && piece.stuck >= MAX_STUCK_DIRECT;
         self.queue.again(piece);
     }
 
     /// This mirror cannot read the piece: another may.
-    fn fail(&mut self, flight: &Flight, fault: ReadFault) {
+    fn fail(&mut self, flight: &Flight, mut piece: Piece, fault: ReadFault) {
         self.states[flight.file].errors += 1;
         let set = &self.files.sets[flight.set as usize];
-        let mut piece = flight.piece;
         piece.failed_on |= 1 << (flight.file - set.first);
         if (piece.failed_on.count_ones() as usize) < set.n {
             self.counters.moved += 1;

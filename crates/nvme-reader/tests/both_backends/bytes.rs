@@ -2,7 +2,7 @@
 
 use nvme_reader::{Choice, Direct, Options, Outcome, Priority, Read, ReadFault, Reader, WhyBuffered};
 
-use crate::scene::{Scene, check, check_part, lease, part, read, skipped, start, write};
+use crate::scene::{Scene, check, check_part, is_direct, lease, part, read, skipped, start, write};
 
 pub fn ends_of_every_kind(scene: &Scene) {
     const LEN: u64 = 3 * 4096 + 777;
@@ -49,6 +49,13 @@ pub fn the_end_of_the_file_is_an_error_only_inside_the_range(scene: &Scene) {
         let text =
             format!("{}: 10 bytes at offset 9000 cannot be read: the file ends at byte 5000", path.display());
         assert_eq!(failed.parts[2].clone().unwrap_err().to_string(), text);
+        // Far behind the end, where sums of offsets nearly overflow: still only an end, and no reason to give up direct
+        // reads.
+        let direct = is_direct(&reader);
+        let far = part(i64::MAX as u64 - 100_000, 10);
+        let Outcome::Failed(failed) = read(&mut reader, &[far]).outcome else { panic!() };
+        assert_eq!(failed.first().unwrap().1.fault, ReadFault::End { file_len: 5000 });
+        assert_eq!(is_direct(&reader), direct);
     }
 }
 

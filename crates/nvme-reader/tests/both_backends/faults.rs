@@ -110,6 +110,36 @@ pub fn interruptions_that_never_end(scene: &Scene) {
     }
 }
 
+pub fn a_failed_try_may_spoil_what_was_there(scene: &Scene) {
+    let path = scene.file(10_000);
+    for options in scene.direct_and_not() {
+        // A short read, then a failure of the block that it ended in, then refused direct reads: what comes through the
+        // page cache must begin where the failed try began.
+        let options = with(options, |attempt| match attempt.nth {
+            0 => Injected::Short(700),
+            1 => Injected::Error(EINTR),
+            _ if attempt.direct => Injected::Error(EINVAL),
+            _ => Injected::Real,
+        });
+        let mut reader = scene.open(&path, &Options { piece: 4096, ..options });
+        let parts = [part(0, 4096)];
+        check(&read(&mut reader, &parts), &parts);
+    }
+}
+
+pub fn tries_that_undo_each_other_end(scene: &Scene) {
+    let path = scene.file(10_000);
+    for options in scene.direct_and_not() {
+        let options = with(options, |attempt| match attempt.nth % 2 {
+            0 => Injected::Short(attempt.direct.into()),
+            _ => Injected::Error(EINTR),
+        });
+        let mut reader = scene.open(&path, &options);
+        let Outcome::Failed(failed) = read(&mut reader, &[part(5, 500)]).outcome else { panic!() };
+        assert!(matches!(failed.first().unwrap().1.fault, ReadFault::Stuck { tries: 100, .. }));
+    }
+}
+
 pub fn a_file_truncated_meanwhile(scene: &Scene) {
     for options in scene.direct_and_not() {
         let path = scene.file(100_000);
