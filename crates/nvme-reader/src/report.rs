@@ -103,7 +103,7 @@ pub struct Counters {
     pub fixed: u64,
     /// I/Os that brought less than they should and were continued.
     pub short: u64,
-    /// I/Os that were interrupted or refused for the moment (`EINTR`, `EAGAIN`) and repeated.
+    /// I/Os that were interrupted or refused for the moment (`EINTR`, `EAGAIN`, `ECANCELED`) and repeated.
     pub repeated: u64,
     /// I/Os that came back.
     pub returned: u64,

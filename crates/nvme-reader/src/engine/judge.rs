@@ -83,7 +83,9 @@ impl Engine {
         // A direct read may begin before the last good byte, and a failed one may have overwritten it with anything.
         piece.reached = piece.reached.min(flight.from);
         match Errno::from_raw_os_error(errno) {
-            Errno::INTR | Errno::AGAIN => {
+            // The kernel cancels what a thread submitted and the kernel's own threads have not begun when that thread
+            // ends: the reader moved on, and the read is still wanted.
+            Errno::INTR | Errno::AGAIN | Errno::CANCELED => {
                 self.counters.repeated += 1;
                 self.stuck(flight, piece, errno);
             }
