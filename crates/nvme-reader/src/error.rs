@@ -218,7 +218,8 @@ mod tests {
     fn a_read_error_names_path_offset_and_length() {
         let path: Arc<Path> = Path::new("a/b.gguf").into();
         let mut error = ReadError { path, offset: 77, len: 5, fault: ReadFault::System(5), mirrors: 1 };
-        let text = "a/b.gguf: 5 bytes at offset 77 cannot be read: Input/output error (os error 5)";
+        let system = io::Error::from_raw_os_error(5);
+        let text = format!("a/b.gguf: 5 bytes at offset 77 cannot be read: {system}");
         assert_eq!(error.to_string(), text);
         error.mirrors = 2;
         assert_eq!(error.to_string(), format!("{text} (the last of 2 mirrors)"));

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::memory::Target;
+
 /// One I/O that has come back, before anybody looked at its result.
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt {
@@ -46,8 +48,26 @@ impl Faults {
         Self(Arc::new(decide))
     }
 
-    pub(crate) fn decide(&self, attempt: &Attempt) -> Injected {
-        (self.0)(attempt)
+    /// The result and the time that the engine gets to see of an I/O into `to` that took `took`.
+    pub(crate) fn apply(
+        &self,
+        attempt: &Attempt,
+        to: Target,
+        took: Duration,
+    ) -> (Result<usize, i32>, Duration) {
+        match ((self.0)(attempt), attempt.result) {
+            (Injected::Short(n), Ok(came)) => {
+                let n = n.min(came);
+                to.spoil(n);
+                (Ok(n), took)
+            }
+            (Injected::Error(errno), _) => {
+                to.spoil(0);
+                (Err(errno), took)
+            }
+            (Injected::Slow(more), result) => (result, took.saturating_add(more)),
+            (Injected::Real | Injected::Short(_), result) => (result, took),
+        }
     }
 }
 

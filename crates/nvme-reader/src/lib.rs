@@ -28,6 +28,8 @@
 //! # }
 //! ```
 
+#![deny(missing_docs)]
+
 mod align;
 mod backend;
 mod engine;

@@ -137,7 +137,8 @@ impl Target {
         Self { at: bytes.as_mut_ptr(), len: bytes.len() }
     }
 
-    /// Its first byte.
+    /// The address of its first byte.
+    #[cfg(target_os = "linux")]
     pub fn address(&self) -> usize {
         self.at.addr()
     }
@@ -164,5 +165,50 @@ impl Target {
         // SAFETY: `part` checked the bounds, the request's memory is owned by the reader, and the only I/O on this part
         // of it has returned (the engine calls this with a result in hand).
         unsafe { part.at.write_bytes(0xDB, part.len) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn aligned_memory_is_zeroed_aligned_and_writable() {
+        for (len, alignment) in [(0, 1), (0, 4096), (1, 1), (1000, 512), (5000, 4096), (10, 3)] {
+            let mut memory = Aligned::new(len, alignment).unwrap();
+            assert_eq!(memory.len(), len);
+            assert!(memory.iter().all(|b| *b == 0));
+            assert_eq!(memory.as_ptr() as usize % alignment.next_power_of_two(), 0);
+            memory.fill(3);
+            assert!(memory.iter().all(|b| *b == 3));
+        }
+        assert!(Aligned::new(usize::MAX, 512).is_none());
+    }
+
+    #[test]
+    fn every_memory_is_written_to_where_it_is_stored() {
+        fn spoiled<M: Memory>(memory: M) -> M {
+            let mut stored = [Some(memory)];
+            let target = Target::new(stored[0].as_mut().unwrap());
+            assert_eq!(target.len(), 100);
+            target.part(10, 50).spoil(20);
+            target.spoil(99);
+            let mut memory = stored[0].take().unwrap();
+            let changed: Vec<usize> = (0..100).filter(|i| memory.bytes()[*i] == 0xDB).collect();
+            assert_eq!(changed, (30..60).chain([99]).collect::<Vec<_>>());
+            memory
+        }
+        spoiled(vec![0; 100]);
+        spoiled(vec![0; 100].into_boxed_slice());
+        let memory = spoiled(Aligned::new(100, 64).unwrap());
+        let lease = spoiled(memory.leak());
+        // SAFETY: the lease is all of the memory that was leaked above with this layout, and nothing else has it.
+        drop(Aligned { at: NonNull::from(lease).cast(), layout: Layout::from_size_align(100, 64).unwrap() });
+    }
+
+    #[test]
+    #[should_panic(expected = "outside of its memory")]
+    fn a_part_outside_is_a_panic() {
+        let _ = Target::new(&mut vec![0; 10]).part(5, 6);
     }
 }

@@ -25,11 +25,13 @@ pub struct Piece {
     pub end: u64,
     /// Byte after the last that must come. What is beyond it was widened, or is beyond the file.
     pub need: u64,
-    /// Byte after the last that came already; `from` is at most this.
+    /// Byte after the last that came and is good; `from` is at most this.
     pub reached: u64,
+    /// The highest that `reached` was: what counts as progress.
+    pub furthest: u64,
     /// Mirrors that failed, one bit each.
     pub failed_on: u32,
-    /// Tries since the last byte came.
+    /// Tries since the last progress.
     pub stuck: u32,
     /// Whether it goes through the page cache whatever the file does.
     pub buffered: bool,
@@ -78,6 +80,7 @@ impl Request {
             end,
             need: end.min(placed.asked_end()),
             reached: from,
+            furthest: from,
             failed_on: 0,
             stuck: 0,
             buffered: false,

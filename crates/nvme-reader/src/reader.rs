@@ -1,6 +1,7 @@
 //! The reader: what the caller holds.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::align::{Layout, layout};
@@ -35,7 +36,6 @@ impl From<&[u8]> for Chunk {
 /// [`wait`](Self::wait) only.
 ///
 /// Dropping it waits for the I/Os at the drives, then frees the memory of all requests.
-#[derive(Debug)]
 pub struct Reader<M: Memory> {
     engine: Engine,
     /// Tag and memory of the request in each slot. The list never grows, so memory stays where it is stored.
@@ -139,7 +139,7 @@ impl<M: Memory> Reader<M> {
             return Err(Refusal::TooSmall { len: bytes.len(), need: layout.room });
         }
         let (address, alignment) = (bytes.as_ptr().addr(), set.alignment);
-        if !address.is_multiple_of(alignment) {
+        if layout.room > 0 && !address.is_multiple_of(alignment) {
             return Err(Refusal::Misaligned { address, alignment });
         }
         if self.slots.contains_key(&read.tag) {
@@ -237,6 +237,13 @@ impl<M: Memory> Reader<M> {
     }
 }
 
+impl<M: Memory> fmt::Debug for Reader<M> {
+    /// Without the memory of requests: a drive may be writing to it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Reader").field("in_flight", &self.in_flight()).finish_non_exhaustive()
+    }
+}
+
 impl<M: Memory> Drop for Reader<M> {
     fn drop(&mut self) {
         if !self.engine.drain() {
@@ -273,4 +280,32 @@ fn check(options: &Options) -> Result<(), OpenError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_and_what_it_gives_back_may_change_threads() {
+        fn is_send<T: Send>() {}
+        is_send::<Reader<&'static mut [u8]>>();
+        is_send::<Completion<&'static mut [u8]>>();
+        is_send::<OpenError>();
+    }
+
+    #[test]
+    fn options_out_of_range_are_named() {
+        let open = |options: &Options| Reader::<Vec<u8>>::open_with(&[], options).map(drop);
+        let base = Options::default();
+        for (options, text) in [
+            (Options { depth: 0, ..base.clone() }, "option depth is 0; 1 to 1024 are allowed"),
+            (Options { piece: 0, ..base.clone() }, "option piece is 0; 1 to 1073741824 are allowed"),
+            (Options { threads: 257, ..base.clone() }, "option threads is 257; 1 to 256 are allowed"),
+            (Options { capacity: 0, ..base.clone() }, "option capacity is 0; 1 to 65536 are allowed"),
+        ] {
+            assert_eq!(open(&options).unwrap_err().to_string(), text);
+        }
+        open(&base).unwrap();
+    }
 }

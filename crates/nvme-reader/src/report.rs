@@ -27,6 +27,7 @@ impl fmt::Display for BackendName {
 
 /// Why this back-end reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum Reason {
     /// The options name it.
     #[error("the options ask for it")]
@@ -41,6 +42,7 @@ pub enum Reason {
 
 /// What became of memory that was to be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Registered {
     /// Pieces of memory the kernel knows; chunks are cut at 1 GiB.
     pub pieces: usize,
@@ -52,6 +54,7 @@ pub struct Registered {
 
 /// One path.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct FileReport {
     /// Number of its set.
     pub set: u32,
@@ -82,6 +85,7 @@ impl FileReport {
 
 /// Counts since the reader was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counters {
     /// Requests accepted.
     pub started: u64,
@@ -99,16 +103,17 @@ pub struct Counters {
     pub fixed: u64,
     /// I/Os that brought less than they should and were continued.
     pub short: u64,
-    /// I/Os that were interrupted or refused for the moment (`EINTR`, `EAGAIN`) and repeated.
+    /// I/Os that were interrupted or refused for the moment (`EINTR`, `EAGAIN`, `ECANCELED`) and repeated.
     pub repeated: u64,
     /// I/Os that came back.
-    pub judged: u64,
+    pub returned: u64,
     /// Pieces that were read from another mirror after an error.
     pub moved: u64,
 }
 
 /// What a reader is and what it did. Its `Display` is some lines for people.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Report {
     /// Which back-end reads.
     pub backend: BackendName,

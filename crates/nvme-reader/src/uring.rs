@@ -4,6 +4,8 @@
 //! and a reader may move between threads; `COOP_TASKRUN` posts completions only when the thread that submitted enters the
 //! kernel, so that a reader which was handed to another thread would wait for the first one.
 
+mod buffers;
+
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
@@ -14,15 +16,12 @@ use std::time::Duration;
 use io_uring::types::{Fd, Fixed, SubmitArgs, Timespec};
 use io_uring::{IoUring, Probe, cqueue, opcode, squeue};
 
+use self::buffers::Buffers;
 use crate::backend::{Done, Io};
 use crate::error::{UringFault, WhyUnregistered};
 use crate::files::Files;
 use crate::report::Registered;
 
-/// Largest piece that registers: the kernel refuses more in one with `EFAULT`.
-const MAX_BUFFER: usize = 1 << 30;
-/// Most pieces that register.
-const MAX_BUFFERS: usize = 1 << 14;
 /// How long to sleep where the ring cannot wait.
 const NAP: Duration = Duration::from_millis(1);
 
@@ -32,8 +31,8 @@ pub struct Uring {
     files: Arc<Files>,
     /// Whether the kernel knows the files by number.
     files_registered: Result<(), WhyUnregistered>,
-    /// Registered memory by its number: address and length, by rising address.
-    buffers: Vec<(usize, usize, u16)>,
+    /// Registered memory.
+    buffers: Buffers,
     /// What registration came to.
     memory: Registered,
     /// I/Os by their id, with whether they went to registered memory.
@@ -89,7 +88,7 @@ impl Uring {
             ring,
             files,
             files_registered,
-            buffers: Vec::new(),
+            buffers: Buffers::default(),
             memory: Registered { pieces: 0, bytes: 0, why_not: Some(WhyUnregistered::NotAsked) },
             ios: (0..entries).map(|_| None).collect(),
             pushed: VecDeque::new(),
@@ -132,59 +131,36 @@ impl Uring {
 
     /// Registers `chunks` (address, length) in place of what was registered before.
     pub fn register(&mut self, chunks: &[(usize, usize)]) -> Registered {
-        if !self.buffers.is_empty() || self.memory.why_not.is_none() {
-            self.buffers.clear();
-            // Nothing was registered if this fails, and the kernel refuses a second registration below.
-            let _ = self.ring.submitter().unregister_buffers();
-        }
+        self.buffers = Buffers::default();
+        // It fails if nothing was registered, and then nothing needs to be done.
+        let _ = self.ring.submitter().unregister_buffers();
         self.memory = match self.try_register(chunks) {
-            Ok(bytes) => Registered { pieces: self.buffers.len(), bytes, why_not: None },
+            Ok(buffers) => {
+                self.buffers = buffers;
+                let (pieces, bytes) = (self.buffers.pieces().len(), self.buffers.bytes());
+                Registered { pieces, bytes, why_not: None }
+            }
             Err(why) => Registered { pieces: 0, bytes: 0, why_not: Some(why) },
         };
         self.memory
     }
 
-    fn try_register(&mut self, chunks: &[(usize, usize)]) -> Result<u64, WhyUnregistered> {
-        let mut iovecs: Vec<libc::iovec> = Vec::new();
-        let mut bytes = 0_u64;
-        for (address, len) in chunks {
-            address.checked_add(*len).ok_or(WhyUnregistered::Wraps)?;
-            bytes = bytes.checked_add(*len as u64).ok_or(WhyUnregistered::Wraps)?;
-            for from in (0..*len).step_by(MAX_BUFFER) {
-                let len = MAX_BUFFER.min(len - from);
-                // Only an address: nothing here is read or written through it.
-                let base = std::ptr::without_provenance_mut(address + from);
-                iovecs.push(libc::iovec { iov_base: base, iov_len: len });
-                if iovecs.len() > MAX_BUFFERS {
-                    return Err(WhyUnregistered::TooMany { pieces: iovecs.len(), max: MAX_BUFFERS });
-                }
-            }
-        }
-        if iovecs.is_empty() {
-            return Err(WhyUnregistered::NotAsked);
-        }
+    fn try_register(&mut self, chunks: &[(usize, usize)]) -> Result<Buffers, WhyUnregistered> {
+        let buffers = Buffers::cut(chunks)?;
+        // Only addresses: nothing here is read or written through them.
+        let iovec = |(address, len): (usize, usize)| libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(address),
+            iov_len: len,
+        };
+        let iovecs: Vec<libc::iovec> = buffers.pieces().map(iovec).collect();
         // SAFETY: registration pins pages and writes nothing; an address that is not mapped is refused. The kernel keeps
         // the pages until they are unregistered or the ring is gone, whatever becomes of the mapping. Only reads write,
         // and each names memory that the reader owns.
-        match unsafe { self.ring.submitter().register_buffers(&iovecs) } {
-            Ok(()) => {
-                let numbered = iovecs.iter().zip(0..).map(|(v, i)| (v.iov_base.addr(), v.iov_len, i));
-                self.buffers = numbered.collect();
-                self.buffers.sort_unstable();
-                Ok(bytes)
-            }
-            Err(error) => Err(match errno(&error) {
-                libc::ENOMEM => WhyUnregistered::Limit { bytes },
-                other => WhyUnregistered::Refused(other),
-            }),
+        match unsafe { self.ring.submitter().register_buffers(&iovecs) }.map_err(|e| errno(&e)) {
+            Ok(()) => Ok(buffers),
+            Err(libc::ENOMEM) => Err(WhyUnregistered::Limit { bytes: buffers.bytes() }),
+            Err(errno) => Err(WhyUnregistered::Refused(errno)),
         }
-    }
-
-    /// The number of the registered memory that the whole of the range lies in.
-    fn buffer(&self, address: usize, len: usize) -> Option<u16> {
-        let after = self.buffers.partition_point(|b| b.0 <= address);
-        let (start, length, number) = *self.buffers.get(after.checked_sub(1)?)?;
-        (address.checked_add(len)? <= start + length).then_some(number)
     }
 
     /// Queues one I/O.
@@ -192,7 +168,7 @@ impl Uring {
         if self.broken.is_some() {
             return self.lost.push(io.id);
         }
-        let buffer = self.buffer(io.to.address(), io.to.len());
+        let buffer = self.buffers.find(io.to.address(), io.to.len());
         let entry = self.entry(&io, buffer);
         // SAFETY: the entry's memory is part of a request in flight, which the reader owns and keeps until this I/O has
         // come back (see `Target`); its file is open as long as `self.files`. Both outlive the kernel's use.
@@ -224,7 +200,9 @@ impl Uring {
             (Err(_), Some(number)) => opcode::ReadFixed::new(fd, to, len, number).offset(io.offset).build(),
             (Err(_), None) => opcode::Read::new(fd, to, len).offset(io.offset).build(),
         };
-        entry.user_data(io.id.into())
+        // A read from the page cache copies inside the call that hands it over, unless the kernel's threads do it.
+        let flags = if io.direct { squeue::Flags::empty() } else { squeue::Flags::ASYNC };
+        entry.flags(flags).user_data(io.id.into())
     }
 
     /// Hands over what was queued.
@@ -273,7 +251,7 @@ impl Uring {
             }
         }
         for (io, errno) in plain {
-            self.buffers.clear();
+            self.buffers = Buffers::default();
             self.memory = Registered { pieces: 0, bytes: 0, why_not: Some(WhyUnregistered::Failed(errno)) };
             self.push(io);
         }

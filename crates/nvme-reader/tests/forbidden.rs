@@ -2,6 +2,7 @@
 //! real, a seccomp filter on the thread that runs the test and on those it starts.
 
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::io::Write as _;
 use std::path::Path;

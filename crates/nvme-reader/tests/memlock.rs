@@ -2,6 +2,7 @@
 //! own, since the limit is the process's.
 
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::io::Write as _;
 
@@ -29,11 +30,11 @@ fn a_low_limit_on_locked_memory() {
     let path = folder.path().join("a");
     std::fs::write(&path, vec![7; 500_000]).unwrap();
     let options = Options { backend: Choice::Uring, ..Options::default() };
-    let mut reader: Reader<&'static mut [u8]> = match Reader::open_with(&[path.into()], &options) {
+    let mut reader: Reader<Aligned> = match Reader::open_with(&[path.into()], &options) {
         Ok(reader) => reader,
         Err(why) => return skipped(&why.to_string()),
     };
-    let arena = Aligned::new(ARENA, 4096).unwrap().leak();
+    let arena = Aligned::new(ARENA, 4096).unwrap();
     let registered = reader.register(&[(&arena[..]).into()]);
     let bytes = ARENA as u64;
     assert_eq!((registered.pieces, registered.why_not), (0, Some(WhyUnregistered::Limit { bytes })));

@@ -9,13 +9,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nvme_reader::faults::{Attempt, Faults, Injected};
 use nvme_reader::{Options, Outcome, ReadFault, WhyBuffered};
+use rustix::io::Errno;
 
 use crate::scene::{Scene, check, check_part, is_direct, part, read, skipped};
 
-const EINTR: i32 = 4;
-const EIO: i32 = 5;
-const EAGAIN: i32 = 11;
-const EINVAL: i32 = 22;
+const EINTR: i32 = Errno::INTR.raw_os_error();
+const EIO: i32 = Errno::IO.raw_os_error();
+const EAGAIN: i32 = Errno::AGAIN.raw_os_error();
+const EINVAL: i32 = Errno::INVAL.raw_os_error();
 
 fn with(options: Options, decide: impl Fn(&Attempt) -> Injected + Send + Sync + 'static) -> Options {
     Options { faults: Some(Faults::new(decide)), ..options }
@@ -106,6 +107,36 @@ pub fn interruptions_that_never_end(scene: &Scene) {
         let Outcome::Failed(failed) = read(&mut reader, &[part(5, 5)]).outcome else { panic!() };
         let error = failed.first().unwrap().1;
         assert_eq!(error.fault, ReadFault::Stuck { tries: 100, errno });
+    }
+}
+
+pub fn a_failed_try_may_spoil_what_was_there(scene: &Scene) {
+    let path = scene.file(10_000);
+    for options in scene.direct_and_not() {
+        // A short read, then a failure of the block that it ended in, then refused direct reads: what comes through the
+        // page cache must begin where the failed try began.
+        let options = with(options, |attempt| match attempt.nth {
+            0 => Injected::Short(700),
+            1 => Injected::Error(EINTR),
+            _ if attempt.direct => Injected::Error(EINVAL),
+            _ => Injected::Real,
+        });
+        let mut reader = scene.open(&path, &Options { piece: 4096, ..options });
+        let parts = [part(0, 4096)];
+        check(&read(&mut reader, &parts), &parts);
+    }
+}
+
+pub fn tries_that_undo_each_other_end(scene: &Scene) {
+    let path = scene.file(10_000);
+    for options in scene.direct_and_not() {
+        let options = with(options, |attempt| match attempt.nth % 2 {
+            0 => Injected::Short(attempt.direct.into()),
+            _ => Injected::Error(EINTR),
+        });
+        let mut reader = scene.open(&path, &options);
+        let Outcome::Failed(failed) = read(&mut reader, &[part(5, 500)]).outcome else { panic!() };
+        assert!(matches!(failed.first().unwrap().1.fault, ReadFault::Stuck { tries: 100, .. }));
     }
 }
 

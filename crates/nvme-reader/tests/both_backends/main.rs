@@ -1,5 +1,7 @@
 //! One test body for both back-ends: whatever one of them passes, the other passes too.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod bytes;
 mod faults;
 mod mirrors;
@@ -41,6 +43,8 @@ both! {
         an_io_error_names_path_and_offset
         interruptions_are_repeated
         interruptions_that_never_end
+        a_failed_try_may_spoil_what_was_there
+        tries_that_undo_each_other_end
         a_file_truncated_meanwhile
         direct_reads_refused_later;
     mirrors:

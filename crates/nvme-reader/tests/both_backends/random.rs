@@ -9,11 +9,11 @@ use nvme_reader::faults::{Faults, Injected};
 use nvme_reader::{Aligned, Completion, Direct, Options, Outcome, Part, Priority, Refusal};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use rustix::io::Errno;
 
 use crate::scene::{Scene, check, check_part, request};
 
 const LEN: u64 = 60_000;
-const EIO: i32 = 5;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -39,9 +39,9 @@ fn decide(seed: u64, nth: u64) -> Injected {
     let dice = (nth ^ seed).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 40;
     match (seed % 3, dice % 23) {
         (0, _) => Injected::Real,
-        (_, 0) => Injected::Error(4),
-        (_, 1) => Injected::Error(11),
-        (_, 2) => Injected::Error(EIO),
+        (_, 0) => Injected::Error(Errno::INTR.raw_os_error()),
+        (_, 1) => Injected::Error(Errno::AGAIN.raw_os_error()),
+        (_, 2) => Injected::Error(Errno::IO.raw_os_error()),
         (_, 3..6) => Injected::Short((dice / 23) as usize % 5000),
         _ => Injected::Real,
     }

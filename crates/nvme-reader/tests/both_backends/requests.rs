@@ -7,7 +7,7 @@ use std::time::Duration;
 use nvme_reader::faults::{Faults, Injected};
 use nvme_reader::{Aligned, Cancel, Options, Outcome, Part, Parts, Priority, Reader, Refusal};
 
-use crate::scene::{Scene, check, part, read, request, start};
+use crate::scene::{Scene, check, lease, part, read, request, start};
 
 const PIECE: u32 = 4096;
 
@@ -51,7 +51,7 @@ pub fn refusals_give_everything_back(scene: &Scene) {
     if reader.alignment() > 1 {
         let mut reader: Reader<&'static mut [u8]> =
             Reader::open_with(&[scene.file(10).into()], &scene.options()).unwrap();
-        let memory = Aligned::new(3 * reader.alignment(), reader.alignment()).unwrap().leak();
+        let memory = lease(3 * reader.alignment(), reader.alignment());
         let into = &mut memory[1..];
         let parts = part(0, 10).into();
         let read = nvme_reader::Read { set: 0, parts, into, priority: Priority::Demand, tag: 1 };
@@ -183,7 +183,7 @@ pub fn waiting_ends(scene: &Scene) {
     assert!(!reader.wait_timeout(usize::MAX, Duration::from_secs(60), &mut done));
     assert_eq!((done.len(), reader.in_flight()), (1, 0));
     // Time is over before the read is.
-    let slow = Faults::new(|_| Injected::Error(4));
+    let slow = Faults::new(|_| Injected::Error(rustix::io::Errno::INTR.raw_os_error()));
     let mut reader = scene.open(&scene.file(10), &Options { faults: Some(slow), ..scene.options() });
     start(&mut reader, &[part(0, 10)], Priority::Demand, 1);
     assert!(!reader.wait_timeout(1, Duration::ZERO, &mut Vec::new()));

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use nvme_reader::{
     Aligned, Choice, Completion, Direct, FileSet, Options, Outcome, Part, Priority, Read, Reader,
@@ -30,6 +31,14 @@ pub fn run(backend: Choice, test: fn(&Scene)) {
 pub fn skipped(why: &str) {
     let thread = std::thread::current();
     let _ = writeln!(std::io::stderr(), "SKIPPED: {}: {why}", thread.name().unwrap_or("a test"));
+}
+
+/// Memory for the rest of the process. Its address is kept, so that a leak checker sees that it is not forgotten.
+pub fn lease(len: usize, alignment: usize) -> &'static mut [u8] {
+    static KEPT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+    let memory = Aligned::new(len, alignment).unwrap().leak();
+    KEPT.lock().unwrap().push(memory.as_ptr().expose_provenance());
+    memory
 }
 
 /// What every file has at `offset`.
