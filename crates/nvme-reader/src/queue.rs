@@ -39,7 +39,7 @@ pub struct Piece {
 
 #[derive(Debug)]
 struct Request {
-    set: u32,
+    sets: [u32; MAX_PARTS],
     priority: Priority,
     layout: Layout,
     errors: [Option<ReadError>; MAX_PARTS],
@@ -55,6 +55,11 @@ struct Request {
 impl Request {
     fn is_cut(&self) -> bool {
         self.next.0 >= self.layout.n
+    }
+
+    /// The file set of a part.
+    fn set(&self, part: usize) -> u32 {
+        self.sets.get(part).copied().unwrap_or(0)
     }
 
     /// Moves the cursor over parts that need nothing more: empty, cut to the end, or failed.
@@ -140,11 +145,11 @@ impl Queue {
     }
 
     /// Accepts a request and names its slot, which is free again once the request is collected. `None` if it is full.
-    pub fn add(&mut self, set: u32, priority: Priority, layout: Layout) -> Option<u32> {
+    pub fn add(&mut self, sets: [u32; MAX_PARTS], priority: Priority, layout: Layout) -> Option<u32> {
         let slot = self.free.pop()?;
         let next = (0, layout.parts[0].begin);
         let mut request = Request {
-            set,
+            sets,
             priority,
             layout,
             errors: Default::default(),
@@ -174,22 +179,24 @@ impl Queue {
     ) -> Option<(Piece, u32)> {
         for priority in ORDER {
             let again = &mut self.again[priority as usize];
-            let set = |piece: &Piece| self.requests[piece.slot as usize].as_ref().map_or(0, |r| r.set);
+            let set = |piece: &Piece| {
+                self.requests[piece.slot as usize].as_ref().map_or(0, |r| r.set(piece.part.into()))
+            };
             if let Some(i) = again.iter().position(|p| fits(set(p), p.failed_on, priority)) {
                 let piece = again.remove(i)?;
                 let request = self.requests[piece.slot as usize].as_mut()?;
                 request.again -= 1;
                 request.out += 1;
-                return Some((piece, request.set));
+                return Some((piece, request.set(piece.part.into())));
             }
             let waiting = &mut self.waiting[priority as usize];
-            let set = |slot: u32| self.requests[slot as usize].as_ref().map_or(0, |r| r.set);
+            let set = |slot: u32| self.requests[slot as usize].as_ref().map_or(0, |r| r.set(r.next.0));
             if let Some(i) = waiting.iter().position(|slot| fits(set(*slot), 0, priority)) {
                 let slot = waiting[i];
                 let request = self.requests[slot as usize].as_mut()?;
-                let piece = request.cut(slot, bytes(request.set).max(1))?;
+                let set = request.set(request.next.0);
+                let piece = request.cut(slot, bytes(set).max(1))?;
                 request.out += 1;
-                let set = request.set;
                 if request.is_cut() {
                     waiting.remove(i);
                 }
@@ -207,8 +214,9 @@ impl Queue {
 
     /// A piece came back and is to be handed out as it is given now, before anything new. It is dropped if its request
     /// was cancelled or its part has failed.
-    pub fn again(&mut self, piece: Piece) {
+    pub fn again(&mut self, mut piece: Piece) {
         let Some(request) = self.returned(&piece) else { return };
+        piece.priority = request.priority;
         if !request.cancelled && request.errors[usize::from(piece.part)].is_none() {
             request.again += 1;
             self.again[piece.priority as usize].push_back(piece);
@@ -221,12 +229,12 @@ impl Queue {
         let Some(request) = self.returned(piece) else { return };
         // The first error is the one that is told.
         request.errors[usize::from(piece.part)].get_or_insert(error);
-        let was_cut = request.is_cut();
+        let (was_cut, priority) = (request.is_cut(), request.priority);
         request.skip();
         if !was_cut && request.is_cut() {
-            self.waiting[piece.priority as usize].retain(|slot| *slot != piece.slot);
+            self.waiting[priority as usize].retain(|slot| *slot != piece.slot);
         }
-        self.forget(piece.slot, piece.priority, Some(piece.part));
+        self.forget(piece.slot, priority, Some(piece.part));
         self.settle(piece.slot);
     }
 
@@ -250,6 +258,28 @@ impl Queue {
         self.forget(slot, priority, None);
         self.settle(slot);
         Cancel::Cancelled
+    }
+
+    /// Makes a look-ahead request one that is waited for: what is not at the drive queues behind the demand that is
+    /// there. Says whether it was one.
+    pub fn urge(&mut self, slot: u32) -> bool {
+        let request = self.requests.get_mut(slot as usize).and_then(Option::as_mut);
+        let Some(request) = request.filter(|request| request.priority == Priority::LookAhead) else {
+            return false;
+        };
+        request.priority = Priority::Demand;
+        let [demand, ahead] = &mut self.waiting;
+        let before = ahead.len();
+        ahead.retain(|other| *other != slot);
+        if ahead.len() < before {
+            demand.push_back(slot);
+        }
+        let [demand, ahead] = &mut self.again;
+        let (mine, others): (VecDeque<Piece>, VecDeque<Piece>) =
+            ahead.drain(..).partition(|p| p.slot == slot);
+        *ahead = others;
+        demand.extend(mine.into_iter().map(|piece| Piece { priority: Priority::Demand, ..piece }));
+        true
     }
 
     /// Stops every request.

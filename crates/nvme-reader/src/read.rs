@@ -23,12 +23,19 @@ pub struct Part {
 pub struct Parts {
     given: usize,
     parts: [Part; MAX_PARTS],
+    /// The file set of each part, where it is not the request's.
+    sets: [Option<u32>; MAX_PARTS],
 }
 
 impl Parts {
     /// How many were put in, also beyond [`MAX_PARTS`].
     pub fn given(&self) -> usize {
         self.given
+    }
+
+    /// The file set of each part; `set` is that of parts that name none.
+    pub(crate) fn sets(&self, set: u32) -> [u32; MAX_PARTS] {
+        self.sets.map(|own| own.unwrap_or(set))
     }
 }
 
@@ -44,13 +51,28 @@ impl From<&[Part]> for Parts {
     fn from(list: &[Part]) -> Self {
         let mut parts = [Part::default(); MAX_PARTS];
         parts.iter_mut().zip(list).for_each(|(to, from)| *to = *from);
-        Self { given: list.len(), parts }
+        Self { given: list.len(), parts, sets: [None; MAX_PARTS] }
     }
 }
 
 impl<const N: usize> From<[Part; N]> for Parts {
     fn from(list: [Part; N]) -> Self {
         Self::from(&list[..])
+    }
+}
+
+impl<const N: usize> From<&[Part; N]> for Parts {
+    fn from(parts: &[Part; N]) -> Self {
+        Self::from(&parts[..])
+    }
+}
+
+/// Parts in different files: a blob whose parts were split over several.
+impl<const N: usize> From<[(u32, Part); N]> for Parts {
+    fn from(list: [(u32, Part); N]) -> Self {
+        let mut parts = Self::from(list.map(|(_, part)| part));
+        parts.sets.iter_mut().zip(list).for_each(|(to, (set, _))| *to = Some(set));
+        parts
     }
 }
 
@@ -73,7 +95,7 @@ pub enum Priority {
 /// A request: some ranges of one set of files, into one memory.
 #[derive(Clone, Debug)]
 pub struct Read<M> {
-    /// Which set of files, by its position in the list that the reader was opened with.
+    /// Which set of files, by its position in the list that the reader was opened with. Parts can name one of their own.
     pub set: u32,
     /// What to read.
     pub parts: Parts,

@@ -11,7 +11,7 @@ use crate::files::Files;
 use crate::memory::{Memory, Target};
 use crate::options::{FileSet, Options};
 use crate::queue::Finished;
-use crate::read::{Cancel, Completion, Failed, MAX_PARTS, Outcome, Part, Places, Read};
+use crate::read::{Cancel, Completion, Failed, MAX_PARTS, Outcome, Part, Parts, Places, Read};
 use crate::report::{Registered, Report};
 
 /// Memory to be registered: an address and a length in bytes.
@@ -84,9 +84,21 @@ impl<M: Memory> Reader<M> {
 
     /// Bytes of memory that a request for `parts` of `set` needs: each part widened to the alignment. `None` if there is
     /// no such set, there are more than [`MAX_PARTS`], or a part ends beyond what a file can have.
-    pub fn room(&self, set: u32, parts: &[Part]) -> Option<usize> {
-        let set = self.engine.files().sets.get(set as usize)?;
-        layout(parts, set.alignment).map(|l| l.room)
+    pub fn room(&self, set: u32, parts: impl Into<Parts>) -> Option<usize> {
+        let parts = parts.into();
+        let within = parts.given() <= MAX_PARTS;
+        let alignment = self.alignment_of(set, &parts).ok().filter(|_| within)?;
+        layout(&parts, alignment).map(|l| l.room)
+    }
+
+    /// The largest alignment of the files that hold `parts`; the set that there is none of otherwise.
+    fn alignment_of(&self, set: u32, parts: &Parts) -> Result<usize, u32> {
+        let sets = &self.engine.files().sets;
+        let mut alignment = 1;
+        for set in &parts.sets(set)[..parts.len().max(1)] {
+            alignment = alignment.max(sets.get(*set as usize).ok_or(*set)?.alignment);
+        }
+        Ok(alignment)
     }
 
     /// What a request's memory must begin at a multiple of, in bytes: a power of two, 1 if every file is read through
@@ -107,7 +119,7 @@ impl<M: Memory> Reader<M> {
             Ok(layout) => layout,
             Err(why) => return Err(Refused { read, why }),
         };
-        let Some(slot) = self.engine.queue.add(read.set, read.priority, layout) else {
+        let Some(slot) = self.engine.queue.add(read.parts.sets(read.set), read.priority, layout) else {
             let why = Refusal::Full { capacity: self.engine.queue.capacity() };
             return Err(Refused { read, why });
         };
@@ -123,13 +135,14 @@ impl<M: Memory> Reader<M> {
 
     fn accept(&self, read: &mut Read<M>) -> Result<Layout, Refusal> {
         let files = self.engine.files();
-        let set = files.sets.get(read.set as usize);
-        let set = set.ok_or(Refusal::NoSuchSet { set: read.set, count: files.sets.len() })?;
+        let count = files.sets.len();
+        let alignment =
+            self.alignment_of(read.set, &read.parts).map_err(|set| Refusal::NoSuchSet { set, count })?;
         if !(1..=MAX_PARTS).contains(&read.parts.given()) {
             return Err(Refusal::PartCount(read.parts.given()));
         }
-        let layout = layout(&read.parts, set.alignment).ok_or_else(|| {
-            let far = read.parts.iter().position(|p| layout(&[*p], set.alignment).is_none());
+        let layout = layout(&read.parts, alignment).ok_or_else(|| {
+            let far = read.parts.iter().position(|p| layout(&[*p], alignment).is_none());
             let part = far.unwrap_or(read.parts.len() - 1);
             let Part { offset, len } = read.parts[part];
             Refusal::TooFar { part, offset, len }
@@ -138,7 +151,7 @@ impl<M: Memory> Reader<M> {
         if bytes.len() < layout.room {
             return Err(Refusal::TooSmall { len: bytes.len(), need: layout.room });
         }
-        let (address, alignment) = (bytes.as_ptr().addr(), set.alignment);
+        let address = bytes.as_ptr().addr();
         if layout.room > 0 && !address.is_multiple_of(alignment) {
             return Err(Refusal::Misaligned { address, alignment });
         }
@@ -162,6 +175,16 @@ impl<M: Memory> Reader<M> {
             Some(slot) => self.engine.queue.cancel(*slot),
             None => Cancel::TooLate,
         }
+    }
+
+    /// Makes a [`LookAhead`](crate::Priority::LookAhead) request one that is waited for, from where it is: its I/Os that
+    /// are not at a drive queue behind the demand that is there. False if there is no such request.
+    pub fn urge(&mut self, tag: u64) -> bool {
+        let urged = self.slots.get(&tag).is_some_and(|slot| self.engine.queue.urge(*slot));
+        if urged {
+            self.engine.pump();
+        }
+        urged
     }
 
     /// Appends what has completed to `done`, and hands over what waits. Never blocks.

@@ -193,11 +193,10 @@ impl Tiers {
             routed: Vec::new(),
             ids: Vec::new(),
         };
-        let bytes = |layer: &Layer| layer.parts_of(0).1.iter().map(|part| u64::from(part.len)).sum();
         tiers.pass = tiers
             .layers
             .iter()
-            .map(|layer| LayerPass { bytes: bytes(layer), ..LayerPass::default() })
+            .map(|layer| LayerPass { bytes: layer.expert_bytes(), ..LayerPass::default() })
             .collect();
         let chunks: Vec<nvme_reader::Chunk> = tiers
             .arena

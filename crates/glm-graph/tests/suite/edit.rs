@@ -1,5 +1,7 @@
 //! Copies of a small model with something changed.
 
+use std::path::{Path, PathBuf};
+
 use gguf::{GgmlType, Layout, Model as File, TensorInfo, Value};
 
 /// A model to be: metadata and tensors, in memory.
@@ -72,6 +74,34 @@ impl Edit {
         }
         let bytes = writer.finish().expect("every tensor was written");
         File::from_static("edited", Box::leak(bytes.into_boxed_slice())).expect("the edit is a file")
+    }
+
+    /// Written into `folder` as `n` shards, one tensor after the other into each in turn: no two neighbours share a file.
+    /// Gives the first shard's path.
+    pub fn shards(&self, folder: &Path, n: usize) -> PathBuf {
+        let path = |no: usize| folder.join(format!("edit-{:05}-of-{n:05}.gguf", no + 1));
+        for no in 0..n {
+            let mut layout = Layout::new();
+            if no == 0 {
+                for (key, value) in self.keys.iter().filter(|(key, _)| !key.starts_with("split.")) {
+                    layout.set(key, value.clone());
+                }
+            }
+            layout.set("split.no", no as u16);
+            layout.set("split.count", n as u16);
+            layout.set("split.tensors.count", self.tensors.len() as i32);
+            let mine = || self.tensors.iter().skip(no).step_by(n);
+            for tensor in mine() {
+                layout.tensor(&tensor.name, tensor.ty, &tensor.dims).expect("tensors of the edit are sound");
+            }
+            let mut writer = layout.write_to(Vec::new()).expect("memory takes everything");
+            for tensor in mine() {
+                writer.tensor(&tensor.name, &tensor.bytes).expect("bytes fit their tensor");
+            }
+            let bytes = writer.finish().expect("every tensor was written");
+            std::fs::write(path(no), bytes).expect("the folder takes the shard");
+        }
+        path(0)
     }
 
     /// The sentence with which it is refused.

@@ -11,6 +11,7 @@ use glm_graph::{
 use nvme_reader::{Choice, Direct};
 use quant_kernels::Precision;
 
+use crate::edit::Edit;
 use crate::fixture::{fixture, open, options};
 
 type Bits = Vec<Vec<u32>>;
@@ -120,6 +121,30 @@ fn any_budget_gives_the_same_bits() {
 #[test]
 fn any_budget_gives_the_same_bits_from_several_files() {
     every_setting("tiny-b.maya", "p1");
+}
+
+/// Shards may be cut between the parts of an expert; then one expert comes from several files.
+#[test]
+fn parts_of_an_expert_in_several_files() {
+    let Some(edit) = Edit::tiny_a() else { return };
+    let Some(fixture) = fixture("tiny-a.maya") else { return };
+    let tokens: Vec<Token> = fixture.tokens("p1").into_iter().cycle().take(30).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let model = open(&edit.shards(folder.path(), 4));
+    let files = |part: &str| {
+        let name = format!("blk.{}.ffn_{part}_exps.weight", model.config().trunk - 1);
+        model.gguf().tensor(&name).unwrap().extent.shard
+    };
+    assert!(
+        files("gate") != files("up") || files("up") != files("down"),
+        "the shards are cut within a layer"
+    );
+    let mut whole =
+        CpuExecutor::new(Arc::clone(&fixture.model), options(Precision::Fast, Kv::F16, 2)).unwrap();
+    let whole = run(&mut whole, &tokens);
+    let mut exec =
+        tiered(&model, Precision::Fast, TierOptions { ram: share(&model, 20), ..TierOptions::default() });
+    same("four shards", &run(&mut exec, &tokens), &whole);
 }
 
 /// A drive that fails fails the request that needed it, by name; the next one is answered.

@@ -15,7 +15,7 @@ const LATER: Priority = Priority::LookAhead;
 
 fn add(queue: &mut Queue, priority: Priority, parts: &[(u64, u32)]) -> u32 {
     let parts: Vec<Part> = parts.iter().map(|(offset, len)| Part { offset: *offset, len: *len }).collect();
-    queue.add(0, priority, layout(&parts, 4).unwrap()).unwrap()
+    queue.add([0; MAX_PARTS], priority, layout(&parts, 4).unwrap()).unwrap()
 }
 
 fn take(queue: &mut Queue) -> Option<Piece> {
@@ -41,8 +41,8 @@ fn demand_overtakes_between_pieces_and_age_decides_among_equals() {
 fn what_does_not_fit_is_passed_over() {
     let mut queue = Queue::new(8);
     let parts = layout(&[Part { offset: 0, len: 8 }], 4).unwrap();
-    let _busy = queue.add(0, DEMAND, parts).unwrap();
-    let idle = queue.add(1, LATER, parts).unwrap();
+    let _busy = queue.add([0; MAX_PARTS], DEMAND, parts).unwrap();
+    let idle = queue.add([1; MAX_PARTS], LATER, parts).unwrap();
     let (piece, set) = queue.take(|set, _, _| set == 1, |_| 8).unwrap();
     assert_eq!((piece.slot, set), (idle, 1));
     assert!(queue.take(|set, _, _| set == 1, |_| 8).is_none());
@@ -222,4 +222,34 @@ proptest! {
         }
         prop_assert!(known.is_empty() && queue.len() == 0);
     }
+}
+
+/// A guess that came true must not wait behind every demand read that was asked for later.
+#[test]
+fn an_urged_request_queues_with_demand() {
+    let mut queue = Queue::new(4);
+    let guess = add(&mut queue, LATER, &[(0, 24)]);
+    let first = add(&mut queue, DEMAND, &[(0, 8)]);
+    assert!(queue.urge(guess) && !queue.urge(guess) && !queue.urge(first));
+    let later = add(&mut queue, DEMAND, &[(0, 8)]);
+    let all = |_: u32, _: u32, _: Priority| true;
+    let order: Vec<u32> =
+        std::iter::from_fn(|| queue.take(all, |_| 8)).map(|(piece, _)| piece.slot).collect();
+    assert_eq!(order, [first, guess, guess, guess, later]);
+}
+
+/// What came back of a guess to be tried again is demand too once it is urged.
+#[test]
+fn pieces_that_came_back_are_urged_too() {
+    let mut queue = Queue::new(4);
+    let guess = add(&mut queue, LATER, &[(0, 8)]);
+    let all = |_: u32, _: u32, _: Priority| true;
+    let (piece, _) = queue.take(all, |_| 8).unwrap();
+    queue.again(piece);
+    assert!(queue.urge(guess));
+    let demand_only = |_: u32, _: u32, priority: Priority| priority == DEMAND;
+    let (piece, _) = queue.take(demand_only, |_| 8).unwrap();
+    assert_eq!((piece.slot, piece.priority), (guess, DEMAND));
+    queue.landed(&piece);
+    assert_eq!(queue.collect().unwrap().slot, guess);
 }

@@ -1,6 +1,8 @@
 //! The right bytes in the right places.
 
-use nvme_reader::{Choice, Direct, Options, Outcome, Priority, Read, ReadFault, Reader, WhyBuffered};
+use nvme_reader::{
+    Aligned, Choice, Direct, Options, Outcome, Part, Priority, Read, ReadFault, Reader, WhyBuffered,
+};
 
 use crate::scene::{Scene, check, check_part, is_direct, lease, part, read, skipped, start, write};
 
@@ -31,6 +33,32 @@ pub fn parts_do_not_overlap(scene: &Scene) {
         let report = reader.report();
         assert_eq!(report.counters.bytes, 61_001);
         assert!(report.files[0].bytes >= 61_001);
+    }
+}
+
+/// An expert whose parts were split over shards is one request all the same, and an error names the right file.
+pub fn parts_of_one_request_in_several_files(scene: &Scene) {
+    let (first, second) = (scene.file(50_000), scene.file(20_000));
+    for options in scene.direct_and_not() {
+        let sets = [first.clone().into(), second.clone().into()];
+        let mut reader = Reader::<Aligned>::open_with(&sets, &options).unwrap();
+        let parts = [(1, part(777, 9000)), (0, part(45_000, 5000)), (1, part(0, 1))];
+        let mut ask = |parts: [(u32, Part); 3]| {
+            let room = reader.room(0, parts).unwrap();
+            let into = Aligned::new(room, reader.alignment()).unwrap();
+            reader
+                .start(Read { set: 0, parts: parts.into(), into, priority: Priority::Demand, tag: 1 })
+                .unwrap();
+            let mut done = Vec::new();
+            reader.wait(1, &mut done);
+            done.pop().unwrap()
+        };
+        check(&ask(parts), &parts.map(|(_, part)| part));
+        let completion = ask([(0, part(0, 10)), (1, part(19_999, 2)), (0, part(3, 4))]);
+        let Outcome::Failed(failed) = &completion.outcome else { panic!("{:?}", completion.outcome) };
+        let (at, error) = failed.first().unwrap();
+        assert_eq!((at, &*error.path), (1, second.as_path()));
+        assert!(reader.room(0, [(2, part(0, 1))]).is_none(), "there is no third set");
     }
 }
 

@@ -31,6 +31,7 @@ both! {
     bytes:
         ends_of_every_kind
         parts_do_not_overlap
+        parts_of_one_request_in_several_files
         the_end_of_the_file_is_an_error_only_inside_the_range
         empty_files_and_empty_parts
         memory_file_systems_are_read_through_the_cache
@@ -61,6 +62,7 @@ both! {
         cancelled_while_a_piece_is_out
         too_late_to_cancel
         demand_overtakes_look_ahead
+        an_urged_guess_is_demand
         look_ahead_leaves_room
         dropping_waits_for_the_drive
         waiting_ends;

@@ -30,7 +30,7 @@ pub fn refusals_give_everything_back(scene: &Scene) {
         refused.why
     };
     assert_eq!(refused(&|r| r.set = 1), Refusal::NoSuchSet { set: 1, count: 1 });
-    assert_eq!(refused(&|r| r.parts = Parts::from([])), Refusal::PartCount(0));
+    assert_eq!(refused(&|r| r.parts = Parts::default()), Refusal::PartCount(0));
     assert_eq!(refused(&|r| r.parts = Parts::from([Part::default(); 5])), Refusal::PartCount(5));
     let far = Refusal::TooFar { part: 1, offset: u64::MAX, len: 2 };
     assert_eq!(refused(&|r| r.parts = Parts::from([part(0, 1), part(u64::MAX, 2)])), far);
@@ -140,6 +140,19 @@ pub fn demand_overtakes_look_ahead(scene: &Scene) {
     // One piece of the first was out; then all that is waited for; then the rest by age.
     assert_eq!(*notes.lock().unwrap(), [0, 40_960, 45_056, 122_880, 4096, 8192, 81_920]);
     assert_eq!(done.iter().map(|c| c.tag).collect::<Vec<_>>(), [2, 4, 1, 3]);
+}
+
+/// A guess that came true: what is left of it is read with the demand, and no longer after it.
+pub fn an_urged_guess_is_demand(scene: &Scene) {
+    let (mut reader, notes) = noting(scene, narrow(scene));
+    start(&mut reader, &[part(0, 3 * PIECE)], Priority::LookAhead, 1);
+    start(&mut reader, &[part(40_960, PIECE)], Priority::Demand, 2);
+    assert!(reader.urge(1) && !reader.urge(1) && !reader.urge(2) && !reader.urge(3));
+    start(&mut reader, &[part(122_880, PIECE)], Priority::Demand, 4);
+    let mut done = Vec::new();
+    reader.wait(3, &mut done);
+    assert_eq!(*notes.lock().unwrap(), [0, 40_960, 4096, 8192, 122_880]);
+    done.iter().for_each(|c| assert!(matches!(c.outcome, Outcome::Read(_))));
 }
 
 pub fn look_ahead_leaves_room(scene: &Scene) {

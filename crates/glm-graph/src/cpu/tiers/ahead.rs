@@ -69,6 +69,8 @@ impl Tiers {
                 at += 1;
             } else if active.is_some() && taken(guess.expert) {
                 self.counters.ahead_useful += 1;
+                // It is waited for now.
+                self.reader.urge(guess.ticket.to_bits());
                 self.guesses.swap_remove(at);
             } else if guess.landed {
                 self.counters.ahead_wasted += 1;

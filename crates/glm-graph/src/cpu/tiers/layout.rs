@@ -22,17 +22,23 @@ pub(super) struct Layer {
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stride {
-    pub(super) set: u32,
+    set: u32,
     offset: u64,
     len: u32,
 }
 
 impl Layer {
-    /// The file that holds an expert, and its ranges there.
-    pub(super) fn parts_of(&self, expert: u32) -> (u32, [Part; PARTS]) {
-        let part =
-            |it: Stride| Part { offset: it.offset + u64::from(expert) * u64::from(it.len), len: it.len };
-        (self.parts[0].set, self.parts.map(part))
+    /// The ranges of an expert, each with the file it is in: shards may be cut between them.
+    pub(super) fn parts_of(&self, expert: u32) -> [(u32, Part); PARTS] {
+        self.parts.map(|it| {
+            let offset = it.offset + u64::from(expert) * u64::from(it.len);
+            (it.set, Part { offset, len: it.len })
+        })
+    }
+
+    /// Bytes of one expert.
+    pub(super) fn expert_bytes(&self) -> u64 {
+        self.parts.iter().map(|it| u64::from(it.len)).sum()
     }
 }
 
@@ -56,8 +62,7 @@ pub(super) fn layers(model: &Model, reader: &Reader<&'static mut [u8]>) -> Resul
         }
         let mut layer = Layer { block, parts, slot_bytes: 0 };
         for expert in 0..experts {
-            let (set, parts) = layer.parts_of(expert);
-            let room = reader.room(set, &parts).ok_or_else(|| {
+            let room = reader.room(0, layer.parts_of(expert)).ok_or_else(|| {
                 ExecError::Tiers(format!("expert {expert} of block {block} ends beyond what a file can have"))
             })?;
             layer.slot_bytes = layer.slot_bytes.max(room);

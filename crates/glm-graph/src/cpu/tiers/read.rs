@@ -54,14 +54,15 @@ impl Tiers {
     pub(super) fn start(&mut self, transfer: &Transfer, priority: Priority) -> Result<(), ExecError> {
         let Transfer { ticket, id, from, to, .. } = *transfer;
         let slot = self.slot(to);
-        let (set, parts) = self.layers[usize::from(id.layer)].parts_of(u32::from(id.expert));
+        let layer = &self.layers[usize::from(id.layer)];
+        let (parts, bytes) = (layer.parts_of(u32::from(id.expert)), layer.expert_bytes());
         let refused = match (from, self.arena.take(slot)) {
             (Source::Disk, Some(into)) => {
-                let read = Read { set, parts: parts.into(), into, priority, tag: ticket.to_bits() };
+                let read = Read { set: 0, parts: parts.into(), into, priority, tag: ticket.to_bits() };
                 match self.reader.start(read) {
                     Ok(()) => {
                         self.flights.insert(ticket.to_bits(), slot);
-                        self.counters.bytes += parts.iter().map(|part| u64::from(part.len)).sum::<u64>();
+                        self.counters.bytes += bytes;
                         return Ok(());
                     }
                     Err(refused) => {
