@@ -45,7 +45,6 @@ fn flags_and_prompts() {
     let cases = [
         Case { args: &[], stdin: b"", code: 2, says: &["Usage: maya"] },
         Case { args: &["run"], stdin: b"", code: 2, says: &["unrecognized subcommand 'run'"] },
-        Case { args: &["plan"], stdin: b"", code: 2, says: &["unrecognized subcommand"] },
         Case { args: &["generate"], stdin: b"", code: 2, says: &["--prompt", "--ids"] },
         Case {
             args: &["generate", "--prompt", "a", "--ids", "1"],

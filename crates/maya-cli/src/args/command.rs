@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::engine::{EngineArgs, Ids, ModelArgs, SamplingArgs, path};
 use crate::synth::shape::Shape;
+use crate::synth::trace::TraceArgs;
 
 /// `maya serve`
 #[derive(Debug, Args)]
@@ -147,10 +148,14 @@ pub struct InspectArgs {
 #[derive(Debug, Args)]
 pub struct SynthArgs {
     /// The file to write; one of this name is replaced once the new one is whole
-    pub out: PathBuf,
+    #[arg(required_unless_present = "trace", conflicts_with = "trace")]
+    pub out: Option<PathBuf>,
     /// Sizes.
     #[command(flatten)]
     pub shape: Shape,
+    /// Instead of weights.
+    #[command(flatten)]
+    pub trace: TraceArgs,
 }
 
 /// `maya doctor`

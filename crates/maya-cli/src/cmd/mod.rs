@@ -10,5 +10,6 @@ pub mod inspect;
 pub mod lines;
 pub mod logits;
 pub mod perplexity;
+pub mod plan;
 pub mod serve;
 pub mod synth;
