@@ -75,16 +75,19 @@ fn every_plan_adds_up() {
     assert!(json["inputs"].get("pull_ms").is_none() && json["inputs"].get("vram_bytes").is_none());
 }
 
-/// More memory or a faster lane is never slower, by either arithmetic.
+/// More memory or a faster lane is never slower. The article's sum counts the drive alone for what comes from it, so it is
+/// asked only where the drive is slower than the bus.
 #[test]
 fn more_is_never_slower() {
-    let boxes = ["v100-64", "rtx3090-16", "maya-launch"];
-    for (name, how) in boxes.iter().flat_map(|b| [(b, "maya"), (b, "article")]) {
+    for (name, how) in
+        [("v100-64", "maya"), ("rtx3090-16", "maya"), ("maya-launch", "maya"), ("maya-launch", "article")]
+    {
         let base = format!("--box {name} --model-of {how} --samples 50");
+        let drives = if how == "maya" { ["1", "3", "10", "30"] } else { ["1", "2", "3", "4"] };
         for (flag, values) in [
             ("--ram", ["0", "10GB", "30GB", "90GB"]),
             ("--vram", ["0", "10GB", "30GB", "90GB"]),
-            ("--drive-gbps", ["1", "3", "10", "30"]),
+            ("--drive-gbps", drives),
             ("--pcie-gbps", ["6", "12", "25", "50"]),
         ] {
             let speeds =

@@ -50,7 +50,7 @@ fn flags_that_make_no_trace_are_named() {
         ("--experts 65536 --layers 1000", 1, "--layers 1000 of --experts 65536"),
         ("--sigma nan", 1, "--sigma NaN"),
         ("--topic-sigma inf", 1, "--topic-sigma inf"),
-        ("--sigma -1", 2, "--sigma"),
+        ("--sigma -1", 1, "--sigma -1 is not a deviation"),
         ("--tokens 0", 2, "--tokens"),
         ("--hidden 256", 2, "--hidden"),
         ("out.gguf", 2, "cannot be used with"),
@@ -63,9 +63,13 @@ fn flags_that_make_no_trace_are_named() {
         assert!(ran.stderr.contains(wanted), "{flags}: {}", ran.stderr);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "{flags}");
     }
-    let ran = run(&["synth", "x.gguf", "--tokens", "5"]);
-    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
-    assert!(ran.stderr.contains("--trace"), "{}", ran.stderr);
-    let ran = run(&["synth"]);
-    assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+    // A file of weights has no tokens: it is refused, not written.
+    let out = text(&folder.path().join("x.gguf"));
+    for (args, wanted) in
+        [(&["synth", &out, "--tokens", "5"][..], "--tokens"), (&["synth", "--k", "5"], "--trace")]
+    {
+        let ran = run(args);
+        assert_eq!(ran.code, Some(2), "{}", ran.stderr);
+        assert!(ran.stderr.contains(wanted), "{}", ran.stderr);
+    }
 }

@@ -21,22 +21,34 @@ pub struct TraceArgs {
     ])]
     pub trace: Option<PathBuf>,
     /// Tokens of the trace
-    #[arg(long, default_value_t = 2000, value_name = "N", requires = "trace", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 2000, value_name = "N", conflicts_with = "out", value_parser = clap::value_parser!(u32).range(1..))]
     pub tokens: u32,
     /// Experts that a layer takes for a token
-    #[arg(long, default_value_t = 8, value_name = "N", requires = "trace", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 8, value_name = "N", conflicts_with = "out", value_parser = clap::value_parser!(u32).range(1..))]
     pub k: u32,
     /// Spread of the popularity: deviation of its logarithm
-    #[arg(long, default_value_t = 1.55, value_name = "X", requires = "trace")]
+    #[arg(
+        long,
+        default_value_t = 1.55,
+        value_name = "X",
+        conflicts_with = "out",
+        allow_negative_numbers = true
+    )]
     pub sigma: f64,
     /// Redraw a part of the popularity every so many tokens, a change of subject; 0 is never
-    #[arg(long, default_value_t = 0, value_name = "TOKENS", requires = "trace")]
+    #[arg(long, default_value_t = 0, value_name = "TOKENS", conflicts_with = "out")]
     pub topic: u32,
     /// Spread of the part that a change of subject redraws
-    #[arg(long, default_value_t = 0.8, value_name = "X", requires = "trace")]
+    #[arg(
+        long,
+        default_value_t = 0.8,
+        value_name = "X",
+        conflicts_with = "out",
+        allow_negative_numbers = true
+    )]
     pub topic_sigma: f64,
     /// Draw and drop so many tokens first: another stretch of the same popularity
-    #[arg(long, default_value_t = 0, value_name = "TOKENS", requires = "trace")]
+    #[arg(long, default_value_t = 0, value_name = "TOKENS", conflicts_with = "out")]
     pub skip: u32,
 }
 
