@@ -13,7 +13,7 @@ pub use command::{
     PerplexityArgs, ServeArgs, SynthArgs, TextArgs, Think,
 };
 pub use engine::{Device, EngineArgs, Kv, Precision, SamplingArgs};
-pub use plan::{MachineArgs, ModelOf, PlanArgs, PopularityArgs, Tier};
+pub use plan::{MachineArgs, ModelOf, PlanArgs, PopularityArgs, ReplayArgs, Tier};
 
 const ABOUT: &str = "maya runs GLM-5.3-Flash from GGUF files: chat in the terminal, or serve it over HTTP.";
 const AFTER: &str = "Without --model, commands use the small demo model inside this binary.\n\n\
@@ -130,6 +130,12 @@ pub enum Command {
         It is a bound, not a promise: no engine is faster, and a good one is near it."
     )]
     Plan(PlanArgs),
+    /// Run cache policies over a routing trace: hit rates and what has to move
+    #[command(
+        after_help = "Examples:\n  maya replay routes.safetensors\n  maya replay routes.safetensors --policy \
+        belady --slots 17,61 --plot hits.svg"
+    )]
+    Replay(ReplayArgs),
     /// Say what was found on this machine, what was not, and why
     #[command(after_help = "Example:\n  maya doctor --model /models/GLM-5.3-Flash-00001-of-00003.gguf")]
     Doctor(DoctorArgs),

@@ -16,6 +16,7 @@ mod plan;
 mod plot;
 mod progress;
 mod random;
+mod replay;
 mod routes;
 mod safetensors;
 mod served;
@@ -66,6 +67,7 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Inspect(args) => cmd::inspect::run(&args),
         Command::Synth(args) => cmd::synth::run(&args),
         Command::Plan(args) => cmd::plan::run(&args),
+        Command::Replay(args) => cmd::replay::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Bench(args) => cmd::bench::run(&args),
         Command::Completions(args) => cmd::completions::run(&args),

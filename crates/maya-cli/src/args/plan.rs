@@ -8,6 +8,7 @@ use super::budget::Budget;
 use super::engine::path;
 use crate::plan::named::Named;
 use crate::plan::sizes::Preset;
+use crate::replay::Policy;
 
 /// `maya plan`
 #[derive(Debug, Args)]
@@ -126,6 +127,35 @@ pub struct PopularityArgs {
     /// Seed of the draw
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
+}
+
+/// `maya replay`
+#[derive(Debug, Args)]
+pub struct ReplayArgs {
+    /// A routing trace (maya synth --trace, maya generate --dump-routes)
+    pub trace: PathBuf,
+    /// Policies, more than one separated by commas [default: all]
+    #[arg(long = "policy", value_enum, value_name = "NAME", value_delimiter = ',')]
+    pub policies: Vec<Policy>,
+    /// Slots of a layer, spares among them; more than one separated by commas
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "17,31,61,89,201",
+        value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub slots: Vec<u32>,
+    /// Slots of a layer that take what missed during a token; belady has none
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=1024))]
+    pub spares: u32,
+    /// Tokens after which decayed counts are halved
+    #[arg(long, value_name = "TOKENS", default_value_t = 195, value_parser = clap::value_parser!(u32).range(1..))]
+    pub half_life: u32,
+    /// Bytes of an expert [default: 7.11 MB, the mean of Maya-S]
+    #[arg(long, value_name = "BYTES")]
+    pub expert_bytes: Option<Budget>,
+    /// One JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+    /// Draw the hit rate against slots into this SVG file, one line a policy
+    #[arg(long, value_name = "FILE")]
+    pub plot: Option<PathBuf>,
 }
 
 /// A cost or a rate: beyond these limits it is a slip of the keyboard, and sums stay finite.

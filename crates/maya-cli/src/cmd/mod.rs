@@ -11,5 +11,6 @@ pub mod lines;
 pub mod logits;
 pub mod perplexity;
 pub mod plan;
+pub mod replay;
 pub mod serve;
 pub mod synth;
