@@ -181,6 +181,10 @@ impl TraceWriter {
         };
         it.header = header.len();
         it.put(&header)?;
+        if tokens.is_none() {
+            // A pipe is refused now, not after the work.
+            it.file.rewrite_start(&[])?;
+        }
         Ok(it)
     }
 
@@ -223,6 +227,11 @@ impl TraceWriter {
     /// Tokens written so far.
     pub fn written(&self) -> u64 {
         self.written
+    }
+
+    /// Where it will be.
+    pub fn path(&self) -> &Path {
+        &self.path
     }
 
     /// Gives the file its name.

@@ -77,6 +77,9 @@ pub struct GenerateArgs {
     /// Whether special tokens written in --prompt count as such
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 1, value_name = "BOOL")]
     pub parse_special: bool,
+    /// Write which experts every token took to this file, prompt and answer in order: a routing trace
+    #[arg(long, value_name = "FILE")]
+    pub dump_routes: Option<PathBuf>,
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,
@@ -94,6 +97,9 @@ pub struct LogitsArgs {
     /// The safetensors file to write
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
+    /// Write which experts every token took to this file: a routing trace
+    #[arg(long, value_name = "FILE")]
+    pub dump_routes: Option<PathBuf>,
 }
 
 /// `maya perplexity`
@@ -111,6 +117,9 @@ pub struct PerplexityArgs {
     /// Save the logits as the base of a later comparison
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
+    /// Write which experts every token took to this file: a routing trace
+    #[arg(long, value_name = "FILE")]
+    pub dump_routes: Option<PathBuf>,
     /// The text is cut into sequences of this many tokens [default: 512, or --ctx if that is smaller]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(2..))]
     pub window: Option<u32>,

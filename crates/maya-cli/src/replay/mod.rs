@@ -5,4 +5,4 @@ mod policy;
 mod walk;
 
 pub use policy::{Policy, Setup, simulated};
-pub use walk::{Outcome, Simulated, Step, walk};
+pub use walk::{Outcome, walk};
