@@ -156,7 +156,7 @@ impl Machine {
                     "neither the GPU nor the CPU is known: give --gpu-ms or --vram-gbps, or --cpu-gbps, or a --box"
                 )
             };
-            let dense_ms = lane(dense, (sizes.always_bytes + sizes.state_bytes) as f64);
+            let dense_ms = lane(dense, sizes.always_bytes as f64 + sizes.state_bytes as f64);
             return Ok(Self { name, dense_ms, gpu: None, cpu_ms: Some(cpu_ms), drive_ms, ram });
         };
         let Some(pull) = &given.pull else {

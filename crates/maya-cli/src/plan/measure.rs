@@ -14,8 +14,8 @@ use super::sizes::Sizes;
 use crate::machine::Memory;
 use crate::synth::blocks::{self, Random};
 
-/// Weights of a thread: beyond the caches that it has for itself.
-const WEIGHTS: usize = 24 << 20;
+/// Weights of all threads: beyond their caches. A thread has no less than the second number and no more than the third.
+const WEIGHTS: [usize; 3] = [256 << 20, 4 << 20, 24 << 20];
 /// How long a lane is measured.
 const TIME: Duration = Duration::from_millis(400);
 /// Values of a row: the width of a stream, which is that of an expert's larger matrices.
@@ -63,25 +63,24 @@ fn matvec_gbps(ty: GgmlType, threads: usize) -> Result<f64> {
     let Some(quant) = Quant::ALL.into_iter().find(|q| q.name().eq_ignore_ascii_case(ty.name())) else {
         bail!("there are no kernels for {}", ty.name())
     };
-    let weights = blocks::random(ty, 0.02, WEIGHTS, &mut Random::new(1, 0))
-        .with_context(|| format!("there are no random blocks of type {}", ty.name()))?;
+    let weights = blocks::random(
+        ty,
+        0.02,
+        (WEIGHTS[0] / threads).clamp(WEIGHTS[1], WEIGHTS[2]),
+        &mut Random::new(1, 0),
+    )
+    .with_context(|| format!("there are no random blocks of type {}", ty.name()))?;
     let row = quant.row_bytes(COLS).with_context(|| format!("{} has no rows of {COLS}", ty.name()))?;
     let rows = weights.len() / row;
-    let started = Instant::now();
-    let bytes: Result<Vec<u64>> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads)
-            .map(|_| scope.spawn(|| work(quant, rows, &weights[..rows * row], started)))
-            .collect();
-        workers
-            .into_iter()
-            .map(|w| w.join().unwrap_or_else(|_| bail!("a measuring thread panicked")))
-            .collect()
-    });
-    Ok(bytes?.iter().sum::<u64>() as f64 / started.elapsed().as_secs_f64() / 1e9)
+    let weights = &weights[..rows * row];
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| work(quant, rows, weights))).collect();
+        workers.into_iter().map(|w| w.join().unwrap_or_else(|_| bail!("a measuring thread panicked"))).sum()
+    })
 }
 
-/// Multiplies until the time is over; the bytes of weights read.
-fn work(quant: Quant, rows: usize, weights: &[u8], started: Instant) -> Result<u64> {
+/// Multiplies for a while; gigabytes of weights read a second.
+fn work(quant: Quant, rows: usize, weights: &[u8]) -> Result<f64> {
     let cpu = Cpu::detect();
     // A copy of its own: threads must not share what one of them brought into a cache.
     let weights = weights.to_vec();
@@ -93,11 +92,12 @@ fn work(quant: Quant, rows: usize, weights: &[u8], started: Instant) -> Result<u
     x.prepare(cpu, quant.family().unwrap_or(Family::Wide), &mut Vec::new());
     let mut out = vec![0.0; rows];
     let mut bytes = 0;
+    let started = Instant::now();
     while started.elapsed() < TIME {
         cpu.matmul(Precision::Fast, matrix, &x, &mut out)?;
         bytes += weights.len() as u64;
     }
-    Ok(bytes)
+    Ok(bytes as f64 / started.elapsed().as_secs_f64() / 1e9)
 }
 
 /// Gigabytes a second of reads spread over a file.
