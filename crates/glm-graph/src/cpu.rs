@@ -78,6 +78,7 @@ pub struct CpuExecutor {
     answers: VecDeque<(u64, Vec<StepRow>)>,
     next_ticket: u64,
     counters: Counters,
+    observer: Option<Box<dyn Observer>>,
 }
 
 /// Receives rows in order: index in the call, post-norm hidden vector, logits.
@@ -119,6 +120,7 @@ impl CpuExecutor {
             answers: VecDeque::new(),
             next_ticket: 0,
             counters: Counters::default(),
+            observer: None,
             model,
         })
     }
@@ -176,7 +178,7 @@ impl CpuExecutor {
         tokens: &[Token],
         rows: &mut HiddenRows<'_>,
     ) -> Result<(), ExecError> {
-        self.feed(seq, tokens, Some(rows), &mut Watch(None))
+        self.watched(|it, watch| it.feed(seq, tokens, Some(rows), watch))
     }
 
     /// Logits of the NextN block (model-spec 6) for rows (`hidden[t]`, `next[t]`): row t's logits are of the token after
@@ -196,6 +198,20 @@ impl CpuExecutor {
         rows: &mut HiddenRows<'_>,
     ) -> Result<(), ExecError> {
         self.draft(seq, hidden, next, rows, &mut Watch(None))
+    }
+
+    /// From now on every pass of the trunk is shown to `observer`, or to nobody; the one before is handed back. Results do
+    /// not change. A step of several sequences shows their rows in the order of the steps.
+    pub fn observe(&mut self, observer: Option<Box<dyn Observer>>) -> Option<Box<dyn Observer>> {
+        std::mem::replace(&mut self.observer, observer)
+    }
+
+    /// Runs `work` with the standing observer.
+    fn watched<R>(&mut self, work: impl FnOnce(&mut Self, &mut Watch<'_>) -> R) -> R {
+        let mut observer = self.observer.take();
+        let result = work(self, &mut Watch(observer.as_mut().map(|it| &mut **it as &mut dyn Observer)));
+        self.observer = observer;
+        result
     }
 
     fn check_tokens(&self, tokens: &[Token]) -> Result<(), ExecError> {
@@ -292,7 +308,7 @@ impl Executor for CpuExecutor {
     }
 
     fn prefill(&mut self, seq: SeqId, tokens: &[Token]) -> Result<(), ExecError> {
-        self.feed(seq, tokens, None, &mut Watch(None))
+        self.watched(|it, watch| it.feed(seq, tokens, None, watch))
     }
 
     fn score(
@@ -302,7 +318,7 @@ impl Executor for CpuExecutor {
         rows: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), ExecError> {
         let mut rows = |at: usize, _hidden: &[f32], logits: &[f32]| rows(at, logits);
-        self.feed(seq, tokens, Some(&mut rows), &mut Watch(None))
+        self.watched(|it, watch| it.feed(seq, tokens, Some(&mut rows), watch))
     }
 
     fn submit(&mut self, steps: &[Step]) -> Result<Ticket, ExecError> {

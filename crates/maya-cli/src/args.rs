@@ -1,17 +1,19 @@
 //! The command line: names, defaults and help texts. No behaviour.
 
-mod amount;
+mod budget;
 mod command;
 mod engine;
+mod plan;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub use amount::Amount;
+pub use budget::{Amount, Budget};
 pub use command::{
     BenchArgs, ChatArgs, CompletionsArgs, DoctorArgs, EvalArgs, GenerateArgs, InspectArgs, LogitsArgs,
     PerplexityArgs, ServeArgs, SynthArgs, TextArgs, Think,
 };
 pub use engine::{Device, DriveChoice, EngineArgs, Kv, Precision, SamplingArgs, TierArgs};
+pub use plan::{MachineArgs, ModelOf, PlanArgs, PopularityArgs, ReplayArgs, Tier};
 
 const ABOUT: &str = "maya runs GLM-5.3-Flash from GGUF files: chat in the terminal, or serve it over HTTP.";
 const AFTER: &str = "Without --model, commands use the small demo model inside this binary.\n\n\
@@ -111,13 +113,29 @@ pub enum Command {
         model.gguf"
     )]
     Inspect(InspectArgs),
-    /// Write a file of the real shape with random weights, at any depth
+    /// Write a file of the real shape with random weights, at any depth, or a routing trace
     #[command(
         after_help = "Examples:\n  maya synth /dev/shm/full.gguf                 (45 layers + NextN: 96 GB)\n  \
-        maya synth /dev/shm/nine.gguf --layers 9      (3 dense + 6 MoE layers: 18 GB)\n\nIts text is noise: use it to \
-        measure, not to chat."
+        maya synth /dev/shm/nine.gguf --layers 9      (3 dense + 6 MoE layers: 18 GB)\n  maya synth \
+        --trace routes.safetensors --tokens 2000      (which experts 2,000 tokens take, for maya replay and maya plan)\n\n\
+        The text of a random model is noise: use it to measure, not to chat. A trace is the same for the same seed on every \
+        machine, and the same as NumPy's generator gives."
     )]
     Synth(SynthArgs),
+    /// Predict tokens a second on a machine, lane by lane, and what to buy next
+    #[command(
+        after_help = "Examples:\n  maya plan --box v100-64\n  maya plan --box rtx3090-16 --ram 32GB --json\n  maya \
+        plan --vram 16GB --ram 64GB --vram-gbps 900 --pcie-gbps 25 --cpu-gbps 50 --drive-gbps 6\n  maya plan --measure \
+        --model /models/GLM-5.3-Flash-00001-of-00003.gguf\n  maya plan --box maya-launch --model-of article --plot ram.svg\n\n\
+        It is a bound, not a promise: no engine is faster, and a good one is near it."
+    )]
+    Plan(PlanArgs),
+    /// Run cache policies over a routing trace: hit rates and what has to move
+    #[command(
+        after_help = "Examples:\n  maya replay routes.safetensors\n  maya replay routes.safetensors --policy \
+        belady --slots 17,61 --plot hits.svg"
+    )]
+    Replay(ReplayArgs),
     /// Say what was found on this machine, what was not, and why
     #[command(after_help = "Example:\n  maya doctor --model /models/GLM-5.3-Flash-00001-of-00003.gguf")]
     Doctor(DoctorArgs),

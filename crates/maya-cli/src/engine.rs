@@ -62,7 +62,7 @@ impl Engine {
         }
         let started = Instant::now();
         let mut source = Source::open(args.model.model.as_deref())?;
-        if source.path.is_none() && matches!(args.tiers.ram, Some(Amount::Bytes(_) | Amount::Share(_))) {
+        if source.path.is_none() && matches!(args.tiers.ram, Some(Amount::Budget(_))) {
             // Tiers read a file: the demo model's copy on disk will do.
             source.model = gguf::Model::open(&demo::on_disk()?)?;
         }

@@ -5,6 +5,7 @@
 mod args;
 mod cmd;
 mod demo;
+mod dump;
 mod engine;
 mod group;
 mod interrupt;
@@ -12,7 +13,12 @@ mod logs;
 mod machine;
 mod output;
 mod parity;
+mod plan;
+mod plot;
 mod progress;
+mod random;
+mod replay;
+mod routes;
 mod safetensors;
 mod served;
 mod source;
@@ -62,6 +68,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Render(args) => cmd::lines::render(&args),
         Command::Inspect(args) => cmd::inspect::run(&args),
         Command::Synth(args) => cmd::synth::run(&args),
+        Command::Plan(args) => cmd::plan::run(&args),
+        Command::Replay(args) => cmd::replay::run(&args),
         Command::Doctor(args) => cmd::doctor::run(&args),
         Command::Bench(args) => cmd::bench::run(&args),
         Command::Completions(args) => cmd::completions::run(&args),
@@ -78,6 +86,7 @@ fn handles_interrupt(command: &Command) -> bool {
         Command::Tokenize(_)
             | Command::Render(_)
             | Command::Inspect(_)
+            | Command::Plan(_)
             | Command::Doctor(_)
             | Command::Completions(_)
     )

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -147,6 +147,18 @@ impl AtomicFile {
     /// Where it will be.
     pub fn target(&self) -> &Path {
         &self.target
+    }
+
+    /// Writes `bytes` over the beginning of what was written: a header whose numbers are known only at the end.
+    pub fn rewrite_start(&mut self, bytes: &[u8]) -> Result<()> {
+        let say = || format!("{} cannot be written", self.target.display());
+        if self.temporary.is_none() {
+            bail!("{}: its beginning is written last, which a pipe or device does not allow", say());
+        }
+        self.file.flush().with_context(say)?;
+        self.file.seek(SeekFrom::Start(0)).with_context(say)?;
+        self.file.write_all(bytes).with_context(say)?;
+        self.file.seek(SeekFrom::End(0)).with_context(say).map(drop)
     }
 
     /// Makes it whole: flush, sync, rename, sync of the folder.

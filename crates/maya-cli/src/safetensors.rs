@@ -78,6 +78,49 @@ pub struct LogitsReader {
 impl LogitsReader {
     /// Opens the file and checks its header against its size.
     pub fn open(path: &Path) -> Result<Self> {
+        let mut opened = Opened::new(path)?;
+        let (at, shape) = opened.tensor("logits", "F32", 2)?;
+        let (rows, cols) = (usize::try_from(shape[0])?, usize::try_from(shape[1])?);
+        let mut ids = None;
+        if opened.header.get("ids").is_some() {
+            let (at, shape) = opened.tensor("ids", "U32", 1)?;
+            let mut bytes = vec![0; usize::try_from(shape[0] * 4)?];
+            opened.seek(at)?;
+            let read = opened.file.read_exact(&mut bytes);
+            read.with_context(|| format!("{} cannot be read", path.display()))?;
+            ids = Some(bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect());
+        }
+        opened.seek(at)?;
+        let file = BufReader::with_capacity(1 << 20, opened.file);
+        Ok(Self { path: path.to_owned(), file, rows, cols, ids, bytes: Vec::new() })
+    }
+
+    /// The next row into `row`, `cols` long.
+    pub fn next_row(&mut self, row: &mut Vec<f32>) -> Result<()> {
+        self.bytes.resize(self.cols * 4, 0);
+        let say = || format!("{} cannot be read", self.path.display());
+        self.file.read_exact(&mut self.bytes).with_context(say)?;
+        row.clear();
+        row.extend(self.bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)));
+        Ok(())
+    }
+}
+
+/// A file whose header was read.
+pub struct Opened {
+    path: PathBuf,
+    /// The file.
+    pub file: File,
+    /// The header: tensors by name, and `__metadata__`.
+    pub header: Value,
+    /// Where the data begins.
+    data_at: u64,
+    data_len: u64,
+}
+
+impl Opened {
+    /// Opens the file and reads its header.
+    pub fn new(path: &Path) -> Result<Self> {
         let name = path.display();
         // Before it is opened: opening a pipe waits for its writer. A header is judged by the length that a pipe has not.
         let meta = fs::metadata(path).with_context(|| format!("{name} cannot be opened"))?;
@@ -97,31 +140,20 @@ impl LogitsReader {
         file.read_exact(&mut header).with_context(|| format!("{name} cannot be read"))?;
         let header: Value =
             serde_json::from_slice(&header).with_context(|| format!("{name}: the header is not JSON"))?;
-        let (range, shape) = entry(&header, "logits", "F32", 2, len - 8 - size)
-            .with_context(|| format!("{name}: tensor logits"))?;
-        let (rows, cols) = (usize::try_from(shape[0])?, usize::try_from(shape[1])?);
-        let mut ids = None;
-        if header.get("ids").is_some() {
-            let (range, shape) = entry(&header, "ids", "U32", 1, len - 8 - size)
-                .with_context(|| format!("{name}: tensor ids"))?;
-            file.seek(SeekFrom::Start(8 + size + range)).with_context(|| format!("{name} cannot be read"))?;
-            let mut bytes = vec![0; usize::try_from(shape[0] * 4)?];
-            file.read_exact(&mut bytes).with_context(|| format!("{name} cannot be read"))?;
-            ids = Some(bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect());
-        }
-        file.seek(SeekFrom::Start(8 + size + range)).with_context(|| format!("{name} cannot be read"))?;
-        let file = BufReader::with_capacity(1 << 20, file);
-        Ok(Self { path: path.to_owned(), file, rows, cols, ids, bytes: Vec::new() })
+        Ok(Self { path: path.to_owned(), file, header, data_at: 8 + size, data_len: len - 8 - size })
     }
 
-    /// The next row into `row`, `cols` long.
-    pub fn next_row(&mut self, row: &mut Vec<f32>) -> Result<()> {
-        self.bytes.resize(self.cols * 4, 0);
-        let say = || format!("{} cannot be read", self.path.display());
-        self.file.read_exact(&mut self.bytes).with_context(say)?;
-        row.clear();
-        row.extend(self.bytes.as_chunks::<4>().0.iter().map(|b| f32::from_le_bytes(*b)));
-        Ok(())
+    /// Offset in the file and shape of a tensor of `dims` dimensions whose bytes lie inside the file.
+    pub fn tensor(&self, name: &str, dtype: &str, dims: usize) -> Result<(u64, Vec<u64>)> {
+        let entry = entry(&self.header, name, dtype, dims, self.data_len);
+        let (at, shape) = entry.with_context(|| format!("{}: tensor {name}", self.path.display()))?;
+        Ok((self.data_at + at, shape))
+    }
+
+    /// Goes to an offset in the file.
+    pub fn seek(&mut self, at: u64) -> Result<()> {
+        let sought = self.file.seek(SeekFrom::Start(at));
+        sought.with_context(|| format!("{} cannot be read", self.path.display())).map(drop)
     }
 }
 
@@ -138,7 +170,8 @@ fn entry(header: &Value, name: &str, dtype: &str, dims: usize, data_len: u64) ->
     let (Some(shape), Some(offsets)) = (numbers("shape"), numbers("data_offsets")) else {
         bail!("its shape or data_offsets are not lists of whole numbers");
     };
-    let bytes = shape.iter().try_fold(4u64, |n, &d| n.checked_mul(d));
+    let width = if dtype == "U16" { 2 } else { 4u64 };
+    let bytes = shape.iter().try_fold(width, |n, &d| n.checked_mul(d));
     match (bytes, offsets.as_slice()) {
         (Some(bytes), &[from, to])
             if shape.len() == dims && to.checked_sub(from) == Some(bytes) && to <= data_len =>

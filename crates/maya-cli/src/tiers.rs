@@ -7,7 +7,7 @@ use glm_graph::{MemoryPlan, Model, TierOptions, TierPlan};
 use serde_json::{Value as Json, json};
 use tier_cache::{Loaded, Usage};
 
-use crate::args::{Amount, DriveChoice, TierArgs};
+use crate::args::{Amount, Budget, DriveChoice, TierArgs};
 use crate::engine::Engine;
 use crate::machine::Memory;
 use crate::output::{bytes, note};
@@ -36,14 +36,13 @@ pub fn choose(
         ..TierOptions::default()
     };
     let amount = match args.ram {
-        Some(amount @ (Amount::Bytes(_) | Amount::Share(_))) => amount,
+        Some(Amount::Budget(budget)) => budget,
         Some(Amount::Auto) | None => match spare(model, plan, memory) {
             Spare::All => return Ok(None),
-            Spare::Bytes(spare) => Amount::Bytes(spare),
+            Spare::Bytes(spare) => Budget::Bytes(spare),
         },
     };
-    let whole = TierPlan::of(model, &options)?.all_bytes;
-    options.ram = amount.of(whole).unwrap_or(0);
+    options.ram = amount.of(TierPlan::of(model, &options)?.all_bytes);
     let tiers = TierPlan::of(model, &options)?;
     if let Some(room) = memory.room() {
         let need = plan.anonymous().saturating_add(tiers.bytes());

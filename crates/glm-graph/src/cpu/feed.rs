@@ -124,7 +124,7 @@ impl CpuExecutor {
         watch: &mut Watch<'_>,
     ) {
         let (lanes, store, scratch) = (&self.lanes, &mut self.store, &mut self.scratch);
-        let purpose = if logits.is_empty() { Purpose::States } else { Purpose::Streams };
+        let purpose = if logits.is_empty() && !watch.is_on() { Purpose::States } else { Purpose::Streams };
         let work = || {
             let mut batch = Batch::new(segments);
             forward::embed(model, tokens, scratch);
@@ -161,7 +161,8 @@ impl CpuExecutor {
             segments.push(Segment { id: step.seq, sequence, start, n: 1, position, error: None });
         }
         let at_once = rows_at_once(model.vocab());
-        self.pass(&model, tokens, &mut segments, 0..steps.len().min(at_once), &mut Watch(None));
+        let first = 0..steps.len().min(at_once);
+        self.watched(|it, watch| it.pass(&model, tokens, &mut segments, first, watch));
         for first in (0..steps.len()).step_by(at_once) {
             let range = first..steps.len().min(first + at_once);
             if first > 0 {

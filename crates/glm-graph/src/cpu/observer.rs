@@ -28,6 +28,11 @@ pub trait Observer: Send {
 pub(crate) struct Watch<'a>(pub(crate) Option<&'a mut dyn Observer>);
 
 impl Watch<'_> {
+    /// Whether somebody looks: then nothing may be left out that only an observer would miss.
+    pub(super) fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
     pub(super) fn streams(&mut self, layer: usize, batch: &Batch<'_>, rows: &[f32]) {
         let Some(observer) = &mut self.0 else { return };
         let width = rows.len() / batch.rows;

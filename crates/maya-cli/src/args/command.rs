@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 
 use super::engine::{EngineArgs, Ids, ModelArgs, SamplingArgs, path};
 use crate::synth::shape::Shape;
+use crate::synth::trace::TraceArgs;
 
 /// `maya serve`
 #[derive(Debug, Args)]
@@ -76,6 +77,9 @@ pub struct GenerateArgs {
     /// Whether special tokens written in --prompt count as such
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 1, value_name = "BOOL")]
     pub parse_special: bool,
+    /// Write which experts every token took to this file, prompt and answer in order: a routing trace
+    #[arg(long, value_name = "FILE")]
+    pub dump_routes: Option<PathBuf>,
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,
@@ -93,6 +97,9 @@ pub struct LogitsArgs {
     /// The safetensors file to write
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
+    /// Write which experts every token took to this file: a routing trace
+    #[arg(long, value_name = "FILE")]
+    pub dump_routes: Option<PathBuf>,
 }
 
 /// `maya perplexity`
@@ -110,6 +117,9 @@ pub struct PerplexityArgs {
     /// Save the logits as the base of a later comparison
     #[arg(long, value_name = "FILE")]
     pub save: Option<PathBuf>,
+    /// Write which experts every token took to this file: a routing trace
+    #[arg(long, value_name = "FILE")]
+    pub dump_routes: Option<PathBuf>,
     /// The text is cut into sequences of this many tokens [default: 512, or --ctx if that is smaller]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(2..))]
     pub window: Option<u32>,
@@ -147,10 +157,14 @@ pub struct InspectArgs {
 #[derive(Debug, Args)]
 pub struct SynthArgs {
     /// The file to write; one of this name is replaced once the new one is whole
-    pub out: PathBuf,
+    #[arg(required_unless_present = "trace", conflicts_with = "trace")]
+    pub out: Option<PathBuf>,
     /// Sizes.
     #[command(flatten)]
     pub shape: Shape,
+    /// Instead of weights.
+    #[command(flatten)]
+    pub trace: TraceArgs,
 }
 
 /// `maya doctor`

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 
-use super::amount::Amount;
+use super::budget::Amount;
 
 /// Which file.
 #[derive(Clone, Debug, Default, Args)]

@@ -9,6 +9,7 @@ use glm_graph::{Executor, Finish, GenerateEvent, GenerateOptions, generate};
 use serde_json::{Value as Json, json};
 
 use crate::args::GenerateArgs;
+use crate::dump::Dump;
 use crate::engine::{Engine, sampling};
 use crate::output::{Out, note};
 use crate::progress::Progress;
@@ -39,9 +40,11 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
     };
     let mut out = Out::new();
     let mut completion = Completion::new(tokenizer.as_ref(), if args.json { None } else { Some(&mut out) });
+    let dump = Dump::start(args.dump_routes.as_deref(), &mut engine)?;
     let finish = completion.run(&mut engine, &prompt, &options);
     tiers::save_usage(&engine, args.engine.tiers.usage.as_deref());
     let finish = finish?;
+    dump.finish(&mut engine)?;
     let (ids, timings) = (completion.ids.clone(), completion.timings(&engine, prompt.len()));
     let streamed = completion.end()?;
     if finish == Finish::Cancelled {

@@ -5,6 +5,7 @@ use glm_graph::Executor;
 
 use super::generate::CHUNK;
 use crate::args::LogitsArgs;
+use crate::dump::Dump;
 use crate::engine::Engine;
 use crate::interrupt;
 use crate::output::note;
@@ -17,6 +18,7 @@ pub fn run(args: &LogitsArgs) -> Result<()> {
     let prompt = &args.ids.0;
     engine.check(prompt)?;
     let mut writer = LogitsWriter::create(&args.out, prompt.len(), engine.exec.vocab(), None)?;
+    let dump = Dump::start(args.dump_routes.as_deref(), &mut engine)?;
     let mut progress = Progress::new("computing logits", "positions", prompt.len() as u64);
     score(&mut engine, prompt, &mut |row, logits| {
         progress.at(row as u64 + 1);
@@ -24,6 +26,7 @@ pub fn run(args: &LogitsArgs) -> Result<()> {
     })?;
     progress.finish();
     writer.commit()?;
+    dump.finish(&mut engine)?;
     note(format_args!("{}: logits [{}, {}]", args.out.display(), prompt.len(), engine.exec.vocab()));
     Ok(())
 }

@@ -10,5 +10,7 @@ pub mod inspect;
 pub mod lines;
 pub mod logits;
 pub mod perplexity;
+pub mod plan;
+pub mod replay;
 pub mod serve;
 pub mod synth;

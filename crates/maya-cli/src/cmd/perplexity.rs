@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::logits::score;
 use crate::args::PerplexityArgs;
+use crate::dump::Dump;
 use crate::engine::Engine;
 use crate::output::{Out, count};
 use crate::progress::Progress;
@@ -52,6 +53,7 @@ pub fn run(args: &PerplexityArgs) -> Result<()> {
     let mut save =
         args.save.as_deref().map(|file| LogitsWriter::create(file, n, vocab, Some(ids))).transpose()?;
 
+    let dump = Dump::start(args.dump_routes.as_deref(), &mut engine)?;
     let mut progress = Progress::new("reading the text", "tokens", n as u64);
     let mut sums = Sums::default();
     let mut base_row = Vec::new();
@@ -72,6 +74,7 @@ pub fn run(args: &PerplexityArgs) -> Result<()> {
         })?;
     }
     progress.finish();
+    dump.finish(&mut engine)?;
     if let Some(save) = save {
         save.commit()?;
     }

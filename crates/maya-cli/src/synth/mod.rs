@@ -3,4 +3,5 @@
 pub mod blocks;
 pub mod plan;
 pub mod shape;
+pub mod trace;
 pub mod write;

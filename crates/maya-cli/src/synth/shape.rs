@@ -2,13 +2,15 @@
 
 use anyhow::{Result, bail};
 use clap::Args;
+use clap::builder::ArgPredicate;
 
 /// Sizes of a model of this family. The defaults are GLM-5.3-Flash's.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Shape")]
 pub struct Shape {
-    /// Layers of the trunk, at most 1000
-    #[arg(long, default_value_t = 45, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// Layers of the trunk, at most 1000; of a trace: MoE layers [default: 45, of a trace 42]
+    #[arg(long, default_value = "45", default_value_if("trace", ArgPredicate::IsPresent, "42"),
+        hide_default_value = true, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub layers: u32,
     /// Leading layers with a dense feed-forward part
     #[arg(long, default_value_t = 3, value_name = "N")]
@@ -58,7 +60,7 @@ pub struct Shape {
     /// Vocabulary
     #[arg(long, default_value_t = 154_880, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub vocab: u32,
-    /// Seed of the weights
+    /// Seed of the weights, or of the trace
     #[arg(long, default_value_t = 1, value_name = "N")]
     pub seed: u64,
     /// Standard deviation of a weight, about
