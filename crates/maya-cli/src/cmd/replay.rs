@@ -9,7 +9,7 @@ use serde_json::{Value as Json, json};
 use super::plan::write_chart;
 use crate::args::{Budget, ReplayArgs};
 use crate::interrupt;
-use crate::output::{Out, bytes, count, note};
+use crate::output::{Out, bytes, count};
 use crate::plan::sizes::{Preset, Sizes};
 use crate::plot::{Chart, Line};
 use crate::progress::Progress;
@@ -26,27 +26,16 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
     };
     let setup =
         |slots: u32| Setup { slots: slots as usize, spares: args.spares as usize, half_life: args.half_life };
-    let here = |policy: &Policy| simulated(*policy, &trace, setup(1)).is_some();
-    let all = Policy::value_variants();
-    let policies: Vec<Policy> = if args.policies.is_empty() {
-        let (runs, not): (Vec<Policy>, Vec<Policy>) = all.iter().copied().partition(here);
-        if !not.is_empty() {
-            note(format_args!("not in this build yet: {}", names(&not)));
-        }
-        runs
-    } else {
-        if let Some(policy) = args.policies.iter().find(|p| !here(p)) {
-            let runs: Vec<Policy> = all.iter().copied().filter(here).collect();
-            bail!("--policy {} is not in this build yet; it replays {}", policy.name(), names(&runs));
-        }
-        args.policies.clone()
+    let policies = match &args.policies[..] {
+        [] => Policy::value_variants().to_vec(),
+        chosen => chosen.to_vec(),
     };
     let total = policies.len() * args.slots.len();
     let mut progress = Progress::new("replaying", "tokens", (total * trace.tokens) as u64);
     let mut rows: Vec<Row> = Vec::with_capacity(total);
     for &policy in &policies {
         for &slots in &args.slots {
-            let Some(mut cache) = simulated(policy, &trace, setup(slots)) else { continue };
+            let mut cache = simulated(policy, &trace, setup(slots))?;
             let before = rows.len() * trace.tokens;
             let outcome = walk(&trace, &mut *cache, &mut |token| {
                 progress.at((before + token) as u64);
@@ -73,10 +62,6 @@ struct Row {
     policy: Policy,
     slots: u32,
     outcome: Outcome,
-}
-
-fn names(policies: &[Policy]) -> String {
-    policies.iter().map(|p| p.name()).collect::<Vec<_>>().join(", ")
 }
 
 fn report(args: &ReplayArgs, trace: &Trace, expert_bytes: f64, rows: &[Row]) -> Json {

@@ -1,6 +1,7 @@
-//! Cache policies on a routing trace: the walk over it, the clairvoyant bound, and the seam for policies of a cache.
+//! Cache policies on a routing trace: the walk over it, the clairvoyant bound, and the engine's own directory under each policy.
 
 mod belady;
+mod cached;
 mod policy;
 mod walk;
 

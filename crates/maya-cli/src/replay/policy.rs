@@ -1,8 +1,11 @@
 //! The policies by name, and the table that makes them.
 
+use anyhow::Result;
 use clap::ValueEnum;
+use tier_cache::{Admission, Clock, Lfu, Lru};
 
 use super::belady::Belady;
+use super::cached::Cached;
 use super::walk::Simulated;
 use crate::routes::Trace;
 
@@ -41,13 +44,26 @@ impl Policy {
     }
 }
 
-/// A cache for this trace; `None` for a policy that this build cannot replay.
+/// Routes of a layer within which an expert must miss twice to be admitted (peers measured 4 on real traces).
+const SECOND_TOUCH: u64 = 4;
+
+/// A cache for this trace.
 ///
-/// Policies other than [`Policy::Belady`] are those of the engine's own expert directory, driven here by a software
-/// claimer: a copy of them would be measured in place of what runs.
-pub fn simulated(policy: Policy, trace: &Trace, setup: Setup) -> Option<Box<dyn Simulated + '_>> {
-    match policy {
-        Policy::Belady => Some(Box::new(Belady::new(trace, setup.slots))),
-        Policy::Lru | Policy::Lfu | Policy::Decayed | Policy::Clock | Policy::SecondTouch => None,
-    }
+/// Policies other than [`Policy::Belady`] are those of the engine's own expert directory, driven by a software claimer: a
+/// copy of them would be measured in place of what runs.
+///
+/// # Errors
+/// A trace or a setup that no directory can be made for.
+pub fn simulated(policy: Policy, trace: &Trace, setup: Setup) -> Result<Box<dyn Simulated + '_>> {
+    let all = Admission::All;
+    Ok(match policy {
+        Policy::Belady => Box::new(Belady::new(trace, setup.slots)),
+        Policy::Lru => Box::new(Cached::new(trace, setup, false, all, Lru)?),
+        Policy::Lfu => Box::new(Cached::new(trace, setup, false, all, Lfu)?),
+        Policy::Decayed => Box::new(Cached::new(trace, setup, true, all, Lfu)?),
+        Policy::Clock => Box::new(Cached::new(trace, setup, false, all, Clock::default())?),
+        Policy::SecondTouch => {
+            Box::new(Cached::new(trace, setup, true, Admission::SecondTouch(SECOND_TOUCH), Lfu)?)
+        }
+    })
 }
