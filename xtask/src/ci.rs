@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::process::run_within;
 use crate::workspace::Workspace;
-use crate::{deny, fuzz, install, parity, python, serve, tidy};
+use crate::{deny, fuzz, install, instruments, outside, parity, python, serve, tidy};
 
 #[derive(Args)]
 pub struct Arguments {
@@ -87,6 +87,30 @@ const STEPS: &[Step] = &[
         what: "rustdoc without warnings",
         limit: minutes(10),
         check: Check::Run("cargo", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")]),
+    },
+    Step {
+        name: "outside",
+        what: "tier-cache and nvme-reader from outside, and alone",
+        limit: minutes(20),
+        check: Check::Call(outside::check),
+    },
+    Step {
+        name: "loom",
+        what: "the rings in every order of their loads and stores",
+        limit: minutes(10),
+        check: Check::Call(instruments::loom),
+    },
+    Step {
+        name: "miri",
+        what: "leases, rings and the directory in an interpreter, where there is one",
+        limit: minutes(20),
+        check: Check::Call(instruments::miri),
+    },
+    Step {
+        name: "asan",
+        what: "drive reads under the address sanitizer",
+        limit: minutes(10),
+        check: Check::Call(instruments::asan),
     },
     Step {
         name: "serve",

@@ -15,6 +15,9 @@ const MAX_EXPERTS: u32 = 1 << 16;
 /// Slots beyond the experts of a token and the spares that every layer gets before shares decide.
 const FLOOR_HEADROOM: u32 = 16;
 
+/// A layer with fewer slots keeps none empty: it would hold next to nothing.
+const FEWEST_TO_SPARE: u32 = 4;
+
 /// What a budget must know of a layer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerNeed {
@@ -36,10 +39,11 @@ pub struct SlotRules {
 }
 
 impl SlotRules {
-    /// The spares among `slots` slots of a layer of `experts` experts: none where there is no slot to spare, and none
-    /// where every expert has its own slot and nothing can miss.
+    /// The spares among `slots` slots of a layer of `experts` experts: none in a layer with fewer than four slots, none
+    /// where every expert has its own slot and nothing can miss, and never the last slot. A
+    /// [`Geometry`](crate::Geometry) keeps as many.
     pub fn spares_of(&self, slots: u32, experts: u32) -> u32 {
-        if slots <= self.spares || slots >= experts { 0 } else { self.spares }
+        spares(self.spares, slots, experts)
     }
 
     /// The experts that `slots` slots hold at a token's end.
@@ -50,6 +54,11 @@ impl SlotRules {
     fn floor(&self, experts: u32) -> u32 {
         self.experts_per_token.saturating_add(self.spares).saturating_add(FLOOR_HEADROOM).min(experts)
     }
+}
+
+/// The one rule for spares: what a budget divides by and what a directory keeps empty must not differ.
+pub(crate) fn spares(wanted: u32, slots: u32, experts: u32) -> u32 {
+    if slots < FEWEST_TO_SPARE || slots >= experts { 0 } else { wanted.min(slots - 1) }
 }
 
 /// Why there is no partition.

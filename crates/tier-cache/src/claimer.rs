@@ -70,7 +70,7 @@ impl Claimer {
     }
 
     /// Decides where each of `experts` comes from, in order, and appends the decisions. Stops before the first miss for
-    /// which no scratch blob is left; the answer is how many experts were decided on.
+    /// which no scratch blob is left; the answer is how many experts were decided on. Each expert is to be named once.
     ///
     /// # Panics
     /// If there is no such expert.

@@ -38,7 +38,7 @@ pub enum ConfigError {
     #[error("a directory whose near tier the drive reaches by itself has no host tier")]
     DirectHost,
     /// See the message.
-    #[error("more than 4194304 slots of one layer, or of the host tier")]
+    #[error("more than 4194304 experts, near slots or host slots")]
     TooMany,
     /// See the message.
     #[error("there is no scratch blob: a miss without a spare could not be computed")]

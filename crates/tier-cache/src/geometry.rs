@@ -14,7 +14,7 @@ pub struct Geometry {
     pub class: Vec<u8>,
     /// Slots of the host arena that exist, by size class. Empty without a host tier.
     pub host: Vec<u32>,
-    /// Near slots that a layer keeps empty for the next misses; none in a layer with fewer than four slots.
+    /// Near slots that a layer keeps empty for the next misses, as far as [`spares_of`](Self::spares_of) lets it.
     pub spares: u32,
     /// Empty near slots of a layer that the claimer may know of at once.
     pub offers: u16,
@@ -59,10 +59,11 @@ impl Geometry {
         self.near.len() as u16
     }
 
-    /// Slots that a layer with `slots` of them keeps empty.
+    /// Slots that a layer with `slots` of them keeps empty: the rule of
+    /// [`SlotRules::spares_of`](crate::SlotRules::spares_of).
     #[must_use]
     pub fn spares_of(&self, slots: u32) -> u32 {
-        if slots < 4 { 0 } else { self.spares.min(slots - 1) }
+        crate::budget::spares(self.spares, slots, u32::from(self.experts))
     }
 
     pub(crate) fn check(&self) -> Result<(), ConfigError> {
@@ -82,8 +83,9 @@ impl Geometry {
         if self.direct && !self.host.is_empty() {
             return Err(ConfigError::DirectHost);
         }
-        let host: u64 = self.host.iter().map(|n| u64::from(*n)).sum();
-        if host > MOST_SLOTS || self.near.iter().any(|n| u64::from(*n) > MOST_SLOTS) {
+        let total = |slots: &[u32]| slots.iter().map(|n| u64::from(*n)).sum::<u64>();
+        let experts = self.near.len() as u64 * u64::from(self.experts);
+        if [experts, total(&self.near), total(&self.host)].iter().any(|n| *n > MOST) {
             return Err(ConfigError::TooMany);
         }
         if self.scratch == 0 {
@@ -99,8 +101,9 @@ impl Geometry {
     }
 }
 
-/// Slots of a layer or of the host arena at most: a hundred times what the largest machines hold of the largest models.
-const MOST_SLOTS: u64 = 1 << 22;
+/// Experts, near slots and host slots at most: a hundred times what the largest models have. More is a wrong number, which
+/// is to be a sentence and not memory that runs out.
+const MOST: u64 = 1 << 22;
 
 /// Events of a layer in `tokens` tokens of `k` experts each.
 #[must_use]

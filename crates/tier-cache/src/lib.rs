@@ -59,3 +59,8 @@ pub use table::{
 pub use usage::{Ignored, MAX_IDENTITY, Owner, Usage};
 pub use usage_file::{Loaded, SaveError};
 pub use view::{Edit, View};
+
+/// The example of the README is a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -121,7 +121,7 @@ impl<P: Policy> Directory<P> {
                 continue;
             }
             let candidate = self.candidate(state.key, slot - first);
-            if expert.token + self.geometry.window <= self.token {
+            if expert.token.saturating_add(self.geometry.window) <= self.token {
                 old.push(candidate);
             } else if young.is_none_or(|it| candidate.last < it.last) {
                 young = Some(candidate);

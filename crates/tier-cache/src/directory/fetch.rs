@@ -149,7 +149,8 @@ impl<P: Policy> Directory<P> {
     }
 
     /// Fills an empty near slot with the most used expert of its layer that is not in the near tier: one transfer a call,
-    /// layer after layer. `None` when nothing can be filled. Spares are left alone.
+    /// layer after layer. `None` when nothing can be filled. Spares are left alone, empty slots that the claimer was offered
+    /// too, and so are experts that were never used.
     pub fn fill(&mut self) -> Option<Transfer> {
         let layers = self.geometry.layers();
         for _ in 0..layers {

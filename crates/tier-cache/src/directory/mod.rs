@@ -342,11 +342,14 @@ impl<P: Policy> Directory<P> {
         if half_life == 0 {
             return;
         }
-        self.events[layer] += u64::from(uses);
-        while self.events[layer] >= half_life {
-            self.events[layer] -= half_life;
+        let events = self.events[layer] + u64::from(uses);
+        self.events[layer] = events % half_life;
+        let halvings = (events / half_life).min(31);
+        if halvings > 0 {
             let experts = usize::from(self.geometry.experts);
-            self.experts[layer * experts..][..experts].iter_mut().for_each(|expert| expert.count >>= 1);
+            self.experts[layer * experts..][..experts]
+                .iter_mut()
+                .for_each(|expert| expert.count >>= halvings);
         }
     }
 

@@ -43,22 +43,24 @@ impl<P: Policy> Directory<P> {
         routed: &[Routed],
         out: &mut Vec<Transfer>,
     ) -> Result<(), RouteError> {
-        let free = |claim| match claim {
-            Claim::Scratch(n) => self.scratch.get(usize::from(n)) == Some(&Scratch::Free),
-            Claim::Spare(_) => true,
-        };
+        self.check_route(layer, routed)?;
         for it in routed {
-            let allowed = match it.lane {
-                Lane::Disk(claim) => self.geometry.direct && free(claim),
-                _ => false,
-            };
-            if !allowed && it.expert < self.geometry.experts && layer < self.geometry.layers() {
-                let id = ExpertId { layer, expert: it.expert };
-                let seen = self.experts[self.key(id) as usize].seen;
-                return Err(RouteError::Mismatch { id, lane: it.lane, seen });
+            let id = ExpertId { layer, expert: it.expert };
+            match it.lane {
+                Lane::Disk(claim) if self.geometry.direct => {
+                    // A blob that a guess is filling already is fine for a route and taken for another guess.
+                    if let Claim::Scratch(scratch) = claim
+                        && self.scratch[usize::from(scratch)] != Scratch::Free
+                    {
+                        return Err(RouteError::Scratch { id, scratch });
+                    }
+                }
+                lane => {
+                    let seen = self.experts[self.key(id) as usize].seen;
+                    return Err(RouteError::Mismatch { id, lane, seen });
+                }
             }
         }
-        self.check_route(layer, routed)?;
         for it in routed {
             let key = self.key(ExpertId { layer, expert: it.expert });
             let Lane::Disk(claim) = it.lane else { continue };

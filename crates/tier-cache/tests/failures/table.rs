@@ -1,0 +1,36 @@
+//! The README's table of failures and these tests belong together.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Every test that the table names is there, and every test here is named by the table.
+#[test]
+fn every_test_of_the_table_is_there() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |path: &str| {
+        std::fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    };
+    let readme = read("README.md");
+    let section = readme.split("## Failures others had").nth(1).expect("the section");
+    let section = section.split("\n## ").next().expect("its text");
+    let mut named = BTreeSet::new();
+    for row in section.lines().filter(|line| line.starts_with('|')) {
+        // `tests/file.rs::name`, in back quotes.
+        for (path, test) in row.split('`').filter_map(|word| word.split_once("::")) {
+            let source = read(path);
+            let begin = source.find(&format!("fn {test}(")).unwrap_or_else(|| panic!("{path} has no {test}"));
+            let attributes = &source[..begin].trim_end();
+            let is_test = attributes.ends_with("#[test]") || source.contains("proptest!");
+            assert!(is_test, "{path}: {test} is no test");
+            named.insert((path.to_owned(), test.to_owned()));
+        }
+    }
+    assert!(named.len() >= 20, "the table names {} tests", named.len());
+    for file in ["batches", "memory", "residence", "routes", "slots"] {
+        let path = format!("tests/failures/{file}.rs");
+        for test in read(&path).split("#[test]\nfn ").skip(1).filter_map(|it| it.split('(').next()) {
+            let pair = (path.clone(), test.to_owned());
+            assert!(named.contains(&pair), "{path}: the table does not name {test}");
+        }
+    }
+}
