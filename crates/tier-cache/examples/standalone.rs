@@ -18,6 +18,7 @@ fn geometry() -> Geometry {
         class: vec![0],
         host: vec![2],
         spares: 1,
+        yielding: false,
         offers: 2,
         host_spares: 0,
         scratch: 4,

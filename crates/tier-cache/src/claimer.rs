@@ -21,8 +21,8 @@ pub enum Admission {
 pub struct Claimer {
     experts: usize,
     entries: Vec<View>,
-    /// `[layer][place]`.
-    spares: Vec<Option<u32>>,
+    /// `[layer][place]`: a slot, and the expert that it still holds with what its entry becomes.
+    spares: Vec<Option<Spare>>,
     offers: usize,
     /// Whether a blob is in use.
     scratch: Vec<bool>,
@@ -33,7 +33,11 @@ pub struct Claimer {
     /// By expert: the route of its layer at which it last missed, counted from 1.
     missed: Vec<u64>,
     routes: Vec<u64>,
+    /// By expert: the route of its layer that it was last part of, counted from 1.
+    used: Vec<u64>,
 }
+
+type Spare = (u32, Option<(u16, View)>);
 
 impl Claimer {
     /// An empty table for a directory of this geometry.
@@ -52,6 +56,7 @@ impl Claimer {
             cpu: false,
             missed: vec![0; layers * experts],
             routes: vec![0; layers],
+            used: vec![0; layers * experts],
         }
     }
 
@@ -84,6 +89,10 @@ impl Claimer {
     /// # Panics
     /// If there is no such expert.
     pub fn go_on(&mut self, layer: u16, experts: &[u16], out: &mut Vec<Routed>) -> usize {
+        for expert in experts {
+            let index = self.index(layer, *expert);
+            self.used[index] = self.routes[usize::from(layer)];
+        }
         for (at, expert) in experts.iter().enumerate() {
             let index = self.index(layer, *expert);
             let lane = match self.entries[index] {
@@ -157,14 +166,14 @@ impl Claimer {
         for edit in edits {
             if let Edit::Withdraw { layer, place, slot } = *edit {
                 let stands = &mut self.spares[usize::from(layer) * self.offers + usize::from(place)];
-                if *stands == Some(slot) {
+                if stands.is_some_and(|(stands, _)| stands == slot) {
                     *stands = None;
                 }
             }
         }
         for edit in edits {
-            if let Edit::Offer { layer, place, slot } = *edit {
-                self.spares[usize::from(layer) * self.offers + usize::from(place)] = Some(slot);
+            if let Edit::Offer { layer, place, slot, owner } = *edit {
+                self.spares[usize::from(layer) * self.offers + usize::from(place)] = Some((slot, owner));
             }
         }
     }
@@ -191,8 +200,16 @@ impl Claimer {
     }
 
     fn take_spare(&mut self, layer: u16, index: usize) -> Option<u32> {
+        let (first, route) = (usize::from(layer) * self.experts, self.routes[usize::from(layer)]);
         let places = &mut self.spares[usize::from(layer) * self.offers..][..self.offers];
-        let slot = places.iter_mut().find_map(Option::take)?;
+        // What the layer's last route used stays: it may be in use still.
+        let used = &self.used;
+        let free =
+            |(_, owner): &Spare| owner.is_none_or(|(owner, _)| used[first + usize::from(owner)] != route);
+        let (slot, owner) = places.iter_mut().find_map(|place| place.take_if(|spare| free(spare)))?;
+        if let Some((owner, becomes)) = owner {
+            self.entries[first + usize::from(owner)] = becomes;
+        }
         self.entries[index] = View::Device(slot);
         Some(slot)
     }

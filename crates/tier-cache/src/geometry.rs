@@ -16,8 +16,11 @@ pub struct Geometry {
     pub host: Vec<u32>,
     /// Near slots that a layer keeps empty for the next misses, as far as [`spares_of`](Self::spares_of) lets it.
     pub spares: u32,
-    /// Empty near slots of a layer that the claimer may know of at once.
+    /// Near slots of a layer that the claimer may know of as spares at once.
     pub offers: u16,
+    /// Whether a spare may still hold an expert, which is evicted by the claim itself. Every slot is then of use until the
+    /// miss that needs it; a victim whose bytes must be copied to the host first leaves its slot empty all the same.
+    pub yielding: bool,
     /// Host slots of each class kept free, or holding shadows, for reads and demotions.
     pub host_spares: u32,
     /// Transit blobs beside the near tier: a miss that is not promoted is computed from one.
@@ -44,6 +47,7 @@ impl Geometry {
             host: Vec::new(),
             spares: 3,
             offers: 16,
+            yielding: true,
             host_spares: 0,
             scratch: k.saturating_mul(2),
             landings: 0,

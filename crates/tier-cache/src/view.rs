@@ -37,13 +37,16 @@ pub enum Edit {
         /// The slot.
         slot: u32,
     },
-    /// Offers an empty slot.
+    /// Offers a slot.
     Offer {
         /// The layer.
         layer: u16,
-        /// Where the offer stands. The first place that holds one is claimed first.
+        /// Where the offer stands. Claimers take the first place that they may.
         place: u16,
         /// The slot.
         slot: u32,
+        /// The expert that the slot still holds, with what its entry becomes when the slot is claimed. Not to be claimed by
+        /// a route that the expert is part of.
+        owner: Option<(u16, View)>,
     },
 }

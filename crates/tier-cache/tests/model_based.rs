@@ -21,6 +21,7 @@ fn geometries() -> Vec<(&'static str, Geometry, Admission)> {
         host: vec![6, 3],
         spares: 2,
         offers: 3,
+        yielding: false,
         host_spares: 1,
         scratch: 6,
         landings: 4,
@@ -31,14 +32,19 @@ fn geometries() -> Vec<(&'static str, Geometry, Admission)> {
     let tight = Geometry { host: vec![1, 0], landings: 4, host_spares: 0, offers: 1, ..three.clone() };
     let no_near = Geometry { near: vec![0, 0, 0], ..three.clone() };
     let ample = Geometry { near: vec![14, 12, 12], host: vec![12, 12], ..three.clone() };
+    let yielding = Geometry { yielding: true, offers: 5, ..three.clone() };
+    let yielding_tight = Geometry { yielding: true, ..tight.clone() };
     let two = Geometry { half_life: 40, offers: 4, ..Geometry::two_tiers(12, vec![6, 4, 0, 1], 4) };
     vec![
         ("three tiers", three.clone(), Admission::All),
         ("three tiers, second touch", three, Admission::SecondTouch(4)),
         ("hardly any host memory", tight, Admission::All),
+        ("three tiers, slots kept until they are claimed", yielding, Admission::All),
+        ("hardly any host memory, slots kept until they are claimed", yielding_tight, Admission::All),
         ("no near memory", no_near, Admission::All),
         ("room for everything", ample, Admission::All),
         ("two tiers", two.clone(), Admission::All),
+        ("two tiers, empty spares", Geometry { yielding: false, ..two.clone() }, Admission::All),
         ("two tiers, second touch", two, Admission::SecondTouch(6)),
     ]
 }

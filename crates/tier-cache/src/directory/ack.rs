@@ -46,15 +46,21 @@ impl<P: Policy> Directory<P> {
                 Edit::Entry { id, from: View::Device(slot), .. } => self.left_near(self.key(id), slot, out),
                 Edit::Withdraw { layer, place, slot } => {
                     let at = usize::from(layer);
-                    if self.near[at][slot as usize].state == Near::Offered(place) {
+                    let it = self.near[at][slot as usize];
+                    if it.state == Near::Offered(place) {
                         self.places[at][usize::from(place)] = NONE;
                         self.release_near(layer, slot);
+                    } else if it.state == Near::HeldOffered(place) {
+                        self.places[at][usize::from(place)] = NONE;
+                        self.keep(layer, slot);
                     }
                 }
-                Edit::Offer { layer, place, slot } => {
-                    let state = &mut self.near[usize::from(layer)][slot as usize];
-                    if state.state == Near::Offering(place) {
-                        state.state = Near::Offered(place);
+                Edit::Offer { layer, place, slot, .. } => {
+                    let state = &mut self.near[usize::from(layer)][slot as usize].state;
+                    if *state == Near::Offering(place) {
+                        *state = Near::Offered(place);
+                    } else if *state == Near::HeldOffering(place) {
+                        *state = Near::HeldOffered(place);
                     }
                 }
                 Edit::Entry { .. } => {}
@@ -70,6 +76,17 @@ impl<P: Policy> Directory<P> {
         }
         self.batch = edits;
         Ok(())
+    }
+
+    /// An expert whose slot is no longer offered stays.
+    fn keep(&mut self, layer: u16, slot: u32) {
+        let it = &mut self.near[usize::from(layer)][slot as usize];
+        it.state = Near::Held;
+        let host = self.experts[it.key as usize].host;
+        if host != NONE && self.hosts.slots[host as usize].state == Host::Backing {
+            self.hosts.set(host, Host::Shadow);
+        }
+        self.touched.insert(layer);
     }
 
     fn left_host(&mut self, key: super::Key, slot: u32) {

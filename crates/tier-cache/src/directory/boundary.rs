@@ -57,6 +57,7 @@ impl<P: Policy> Directory<P> {
         touched.iter().for_each(|layer| self.withdraw(*layer, &mut edits));
         touched.iter().for_each(|layer| self.offer(*layer, &mut edits));
         self.touched = touched;
+        self.recalls.clear();
         if !edits.is_empty() {
             self.batches += 1;
             self.outstanding = Some(self.batches);
@@ -73,7 +74,7 @@ impl<P: Policy> Directory<P> {
             let state = self.near[self.layer_of(key)][expert.near as usize].state;
             let claimed = expert.seen == View::Device(expert.near);
             match state {
-                Near::Held => return View::Device(expert.near),
+                state if state.holds() => return View::Device(expert.near),
                 Near::Filling if claimed => return expert.seen,
                 _ => {}
             }
@@ -91,6 +92,11 @@ impl<P: Policy> Directory<P> {
                 edits.push(Edit::Withdraw { layer, place: place as u16, slot: *slot });
             }
         }
+        for (of, place, slot) in &self.recalls {
+            if *of == layer && *slot < limit {
+                edits.push(Edit::Withdraw { layer, place: *place, slot: *slot });
+            }
+        }
     }
 
     /// Offers empty slots, and slots that the same batch empties, in the places that are empty.
@@ -105,12 +111,27 @@ impl<P: Policy> Directory<P> {
             let state = match slot.state {
                 Near::Free => Near::Offering as fn(u16) -> Near,
                 Near::Leaving(Exit::Drop) => |place| Near::Leaving(Exit::Offer(place)),
+                Near::Yielding => Near::HeldOffering,
                 _ => continue,
             };
-            let Some(place) = empty.next() else { break };
+            let holds = slot.state == Near::Yielding;
+            let host = if holds { self.experts[slot.key as usize].host } else { NONE };
+            let Some(place) = empty.next() else {
+                if holds {
+                    slot.state = Near::Held;
+                    if host != NONE {
+                        self.hosts.set(host, Host::Shadow);
+                    }
+                }
+                continue;
+            };
             slot.state = state(place as u16);
             places[place] = index as u32;
-            edits.push(Edit::Offer { layer, place: place as u16, slot: index as u32 });
+            let owner = holds.then(|| {
+                let expert = (slot.key % Key::from(self.geometry.experts)) as u16;
+                (expert, if host == NONE { View::Nothing } else { View::Host(HostSlot(host)) })
+            });
+            edits.push(Edit::Offer { layer, place: place as u16, slot: index as u32, owner });
         }
     }
 }

@@ -40,24 +40,32 @@ impl<P: Policy> Directory<P> {
         let host = self.hosts.slots.get(expert.host as usize);
         if let Some(slot) = near {
             hold!(slot.key == key, "{id} says near slot {}, which belongs to another", expert.near);
-            let holds = matches!(slot.state, Near::Filling | Near::Held | Near::Leaving(_) | Near::Lost);
+            let holds =
+                slot.state.holds() || matches!(slot.state, Near::Filling | Near::Leaving(_) | Near::Lost);
             hold!(holds, "{id} says near slot {}, which is {:?}", expert.near, slot.state);
         } else {
             hold!(expert.near == NONE, "{id} says near slot {}, which is not there", expert.near);
         }
         if let Some(slot) = host {
             hold!(slot.key == key, "{id} says host slot {}, which belongs to another", expert.host);
-            let holds = matches!(slot.state, Host::Filling | Host::Held | Host::Shadow | Host::Leaving(_));
+            let holds = matches!(
+                slot.state,
+                Host::Filling | Host::Held | Host::Shadow | Host::Backing | Host::Leaving(_)
+            );
             hold!(holds, "{id} says host slot {}, which is {:?}", expert.host, slot.state);
             let near = near.map(|slot| slot.state);
-            let twice = near == Some(Near::Held) && matches!(slot.state, Host::Held | Host::Filling);
+            let twice = near.is_some_and(Near::holds) && matches!(slot.state, Host::Held | Host::Filling);
             hold!(!twice, "{id} lives in near slot {} and in host slot {}", expert.near, expert.host);
             let ends = expert.pending.is_some()
                 || (expert.dirty && expert.seen == View::Host(HostSlot(expert.host)))
                 || matches!(near, Some(Near::Filling));
             let stuck = matches!(slot.state, Host::Leaving(_)) && !ends;
             hold!(!stuck, "{id} leaves host slot {} and nothing will end that", expert.host);
-            let orphan = slot.state == Host::Shadow && !matches!(near, Some(Near::Held | Near::Filling));
+            let shadow = matches!(slot.state, Host::Shadow | Host::Backing);
+            let orphan = shadow && !near.is_some_and(|near| near.holds() || near == Near::Filling);
+            let offered = matches!(near, Some(Near::HeldOffering(_) | Near::HeldOffered(_)));
+            let backing = slot.state == Host::Backing;
+            hold!(backing == offered, "host slot {} is {:?} and {id} is {near:?}", expert.host, slot.state);
             hold!(!orphan, "host slot {} shadows {id}, which is not in the near tier", expert.host);
         } else {
             hold!(expert.host == NONE, "{id} says host slot {}, which is not there", expert.host);
@@ -66,7 +74,9 @@ impl<P: Policy> Directory<P> {
             View::Nothing => {}
             View::Device(slot) => {
                 let state = self.near[layer].get(slot as usize).map(|slot| slot.state);
-                let valid = matches!(state, Some(Near::Filling | Near::Held | Near::Leaving(_) | Near::Lost));
+                let valid = state.is_some_and(|state| {
+                    state.holds() || matches!(state, Near::Filling | Near::Leaving(_) | Near::Lost)
+                });
                 hold!(expert.near == slot && valid, "the claimer finds {id} in near slot {slot}: {state:?}");
             }
             View::Host(HostSlot(slot)) => {
@@ -86,6 +96,7 @@ impl<P: Policy> Directory<P> {
             let name = || format!("near slot {index} of layer {layer}");
             let place = match slot.state {
                 Near::Offering(p) | Near::Offered(p) | Near::Leaving(Exit::Offer(p)) => Some(p),
+                Near::HeldOffering(p) | Near::HeldOffered(p) => Some(p),
                 _ => None,
             };
             if let Some(place) = place {
@@ -97,7 +108,7 @@ impl<P: Policy> Directory<P> {
                 Near::Closed | Near::Free | Near::Offering(_) | Near::Offered(_) => {
                     hold!(slot.key == NONE && slot.readers == 0, "{} is empty and in use", name());
                 }
-                Near::Filling | Near::Held | Near::Leaving(_) | Near::Lost | Near::Draining => {
+                _ => {
                     hold!(slot.key != NONE, "{} is {:?} and belongs to nobody", name(), slot.state);
                     let owner = self.experts[slot.key as usize].near == index as u32;
                     let loose = matches!(slot.state, Near::Draining | Near::Filling);

@@ -21,11 +21,14 @@ impl<P: Policy> Directory<P> {
                 _ => {}
             }
         }
+        self.recall_used(layer);
         let slots = &self.near[layer][..limit];
-        let resident = slots.iter().filter(|s| matches!(s.state, Near::Held | Near::Filling)).count();
+        let resident = slots.iter().filter(|s| s.state.holds() || s.state == Near::Filling).count();
         let others = usize::from(self.geometry.experts).saturating_sub(resident);
         let wanted = (self.geometry.spares_of(limit as u32) as usize).min(others);
-        let mut spare = limit - resident;
+        let offered = slots.iter().filter(|s| matches!(s.state, Near::HeldOffered(_))).count();
+        let recalled = self.recalls.iter().filter(|(of, _, _)| usize::from(*of) == layer).count();
+        let mut spare = limit - resident + offered - recalled;
         if spare >= wanted {
             return;
         }
@@ -58,11 +61,35 @@ impl<P: Policy> Directory<P> {
         Candidate { id: self.id(key), slot, count: expert.count, last: expert.last }
     }
 
-    /// The expert in a near slot leaves it, for the host tier if that has room or holds something colder.
+    /// Takes back the offers of slots whose expert was used after all.
+    fn recall_used(&mut self, layer: usize) {
+        // Slots beyond the limit, and no slots, are not among them: the former are withdrawn anyway.
+        let limit = self.limits.near[layer];
+        for (place, slot) in self.places[layer].iter().enumerate().filter(|(_, slot)| **slot < limit) {
+            let it = self.near[layer][*slot as usize];
+            if it.state == Near::HeldOffered(place as u16)
+                && self.experts[it.key as usize].token == self.token
+            {
+                self.recalls.push((layer as u16, place as u16, *slot));
+            }
+        }
+    }
+
+    /// The expert in a near slot leaves it, for the host tier if that has room or holds something colder. Where nothing
+    /// has to be copied for that, it stays until its slot is claimed.
     fn evict(&mut self, layer: usize, index: u32, out: &mut Vec<Transfer>) {
         let key = self.near[layer][index as usize].key;
         let exit = self.park(key, layer, index, out);
-        self.near[layer][index as usize].state = Near::Leaving(exit);
+        let stays = self.geometry.yielding && exit == Exit::Drop && index < self.limits.near[layer];
+        if stays {
+            let host = self.experts[key as usize].host;
+            if host != NONE {
+                self.hosts.set(host, Host::Backing);
+            }
+            self.near[layer][index as usize].state = Near::Yielding;
+        } else {
+            self.near[layer][index as usize].state = Near::Leaving(exit);
+        }
         self.mark(key);
     }
 
@@ -147,6 +174,7 @@ impl<P: Policy> Directory<P> {
                     it.key != NONE && self.experts[it.key as usize].seen == View::Host(HostSlot(slot));
                 match it.state {
                     Host::Free | Host::Shadow => self.release_host(slot),
+                    Host::Backing => self.recall_backed(it.key),
                     Host::Held if published && it.readers == 0 => self.expel(slot),
                     _ => {}
                 }
@@ -158,6 +186,22 @@ impl<P: Policy> Directory<P> {
                 self.expel(self.experts[victim as usize].host);
                 coming += 1;
             }
+        }
+    }
+
+    /// Takes back the offer of an expert's near slot.
+    fn recall_backed(&mut self, key: Key) {
+        let (layer, slot) = (self.layer_of(key), self.experts[key as usize].near);
+        let Some(it) = self.near[layer].get_mut(slot as usize) else { return };
+        match it.state {
+            Near::HeldOffered(place) => {
+                let recall = (layer as u16, place, slot);
+                if slot < self.limits.near[layer] && !self.recalls.contains(&recall) {
+                    self.recalls.push(recall);
+                }
+            }
+            Near::Yielding => it.state = Near::Held,
+            _ => {}
         }
     }
 

@@ -14,7 +14,9 @@ impl<P: Policy> Directory<P> {
         if expert.host != NONE {
             let slot = Slot::Host(HostSlot(expert.host));
             match self.hosts.slots[expert.host as usize].state {
-                Host::Held | Host::Shadow | Host::Leaving(_) => return (Source::Slot(slot), None),
+                Host::Held | Host::Shadow | Host::Backing | Host::Leaving(_) => {
+                    return (Source::Slot(slot), None);
+                }
                 Host::Filling => return (Source::Slot(slot), self.filler(slot)),
                 _ => {}
             }
@@ -69,15 +71,32 @@ impl<P: Policy> Directory<P> {
     /// Makes an offered slot the one that an expert is on its way to.
     fn take_spare(&mut self, key: Key, index: u32) {
         let layer = self.layer_of(key);
-        let slot = &mut self.near[layer][index as usize];
-        if let Near::Offered(place) = slot.state {
+        let slot = self.near[layer][index as usize];
+        if let Near::Offered(place) | Near::HeldOffered(place) = slot.state {
             self.places[layer][usize::from(place)] = NONE;
         }
+        if slot.key != NONE {
+            self.displace(slot.key);
+        }
+        let slot = &mut self.near[layer][index as usize];
         slot.state = Near::Filling;
         slot.key = key;
         let expert = &mut self.experts[key as usize];
         expert.near = index;
         expert.seen = View::Device(index);
+    }
+
+    /// The claim of its slot evicts an expert: the claimer has set its entry to what the offer said.
+    fn displace(&mut self, key: Key) {
+        let expert = &mut self.experts[key as usize];
+        expert.near = NONE;
+        let host = expert.host;
+        expert.seen = View::Nothing;
+        if host != NONE && self.hosts.slots[host as usize].state == Host::Backing {
+            expert.seen = View::Host(HostSlot(host));
+            self.hosts.set(host, Host::Held);
+        }
+        self.mark(key);
     }
 
     /// A transfer, with a place to land where the drive does not reach the target.
@@ -168,7 +187,7 @@ impl<P: Policy> Directory<P> {
         let slots = &self.near[layer][..limit as usize];
         let empty = |s: &Near| matches!(s, Near::Free | Near::Offering(_) | Near::Offered(_));
         let spare = slots.iter().filter(|slot| empty(&slot.state)).count();
-        if spare <= self.geometry.spares_of(limit) as usize {
+        if !self.geometry.yielding && spare <= self.geometry.spares_of(limit) as usize {
             return None;
         }
         let index = slots.iter().position(|slot| slot.state == Near::Free)? as u32;

@@ -45,6 +45,8 @@ struct Expert {
     last: u64,
     /// The token at which it was last used, counted from 1.
     token: u64,
+    /// The route of its layer that it was last part of, counted from 1.
+    route: u64,
 }
 
 /// A movement in flight.
@@ -91,12 +93,16 @@ pub struct Directory<P: Policy = Lfu> {
     moves: Vec<(u32, Option<Move>)>,
     free_moves: Vec<u32>,
     dirty: Vec<Key>,
+    /// Offers that the next batch takes back: layer, place, slot.
+    recalls: Vec<(u16, u16, u32)>,
     /// Layers that a boundary has to look at.
     touched: BTreeSet<u16>,
     /// The batch that waits for its acknowledgement.
     outstanding: Option<u64>,
     batch: Vec<Edit>,
     batches: u64,
+    /// Routes of each layer.
+    layer_routes: Vec<u64>,
     /// Events of each layer since its counts were halved.
     events: Vec<u64>,
     routes: u64,
@@ -122,6 +128,7 @@ impl<P: Policy> Directory<P> {
             count: 0,
             last: 0,
             token: 0,
+            route: 0,
         };
         let slots = |n: &u32| vec![NearSlot { state: Near::Free, key: NONE, readers: 0 }; *n as usize];
         Ok(Self {
@@ -136,10 +143,12 @@ impl<P: Policy> Directory<P> {
             moves: Vec::new(),
             free_moves: Vec::new(),
             dirty: Vec::new(),
+            recalls: Vec::new(),
             touched: (0..layers as u16).collect(),
             outstanding: None,
             batch: Vec::new(),
             batches: 0,
+            layer_routes: vec![0; layers],
             events: vec![0; layers],
             routes: 0,
             token: 1,
@@ -170,7 +179,7 @@ impl<P: Policy> Directory<P> {
         let device = || Residence::Device(DeviceSlot { layer: id.layer, index: expert.near });
         if expert.near != NONE {
             match self.near[usize::from(id.layer)][expert.near as usize].state {
-                Near::Held | Near::Leaving(_) => return device(),
+                state if state.holds() || matches!(state, Near::Leaving(_)) => return device(),
                 Near::Filling => return Residence::InTransit,
                 _ => {}
             }
@@ -291,7 +300,8 @@ impl<P: Policy> Directory<P> {
     /// If there is no such layer.
     #[must_use]
     pub fn residents(&self, layer: u16) -> u32 {
-        let held = |slot: &&NearSlot| matches!(slot.state, Near::Held | Near::Filling | Near::Leaving(_));
+        let held =
+            |slot: &&NearSlot| slot.state.holds() || matches!(slot.state, Near::Filling | Near::Leaving(_));
         self.near[usize::from(layer)].iter().filter(held).count() as u32
     }
 

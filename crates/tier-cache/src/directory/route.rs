@@ -18,7 +18,24 @@ impl<P: Policy> Directory<P> {
     /// A decision that the claimer's table could not have led to, which is a defect of the claimer; or no room to land,
     /// where the same call may be made again after a transfer has ended. Nothing is carried out then.
     pub fn route(&mut self, layer: u16, routed: &[Routed], out: &mut Plan) -> Result<(), RouteError> {
-        self.check_route(layer, routed)?;
+        self.check_route(layer, routed, false)?;
+        self.layer_routes[usize::from(layer)] += 1;
+        self.carry_out(layer, routed, out);
+        Ok(())
+    }
+
+    /// As [`route`](Self::route) for the rest of the layer's last route: experts for which the claimer had no scratch
+    /// blob left then. What that route used is still in use.
+    ///
+    /// # Errors
+    /// As [`route`](Self::route).
+    pub fn go_on(&mut self, layer: u16, routed: &[Routed], out: &mut Plan) -> Result<(), RouteError> {
+        self.check_route(layer, routed, true)?;
+        self.carry_out(layer, routed, out);
+        Ok(())
+    }
+
+    fn carry_out(&mut self, layer: u16, routed: &[Routed], out: &mut Plan) {
         self.routes += 1;
         for it in routed {
             let id = ExpertId { layer, expert: it.expert };
@@ -28,7 +45,6 @@ impl<P: Policy> Directory<P> {
             out.serves.push(serve);
         }
         self.touched.insert(layer);
-        Ok(())
     }
 
     /// As [`route`](Self::route) for experts that are only expected to be routed: claims of drive-only experts for the
@@ -43,7 +59,7 @@ impl<P: Policy> Directory<P> {
         routed: &[Routed],
         out: &mut Vec<Transfer>,
     ) -> Result<(), RouteError> {
-        self.check_route(layer, routed)?;
+        self.check_route(layer, routed, false)?;
         for it in routed {
             let id = ExpertId { layer, expert: it.expert };
             match it.lane {
@@ -75,15 +91,11 @@ impl<P: Policy> Directory<P> {
     }
 
     /// Everything that can be wrong with a route, before anything changes.
-    fn check_route(&self, layer: u16, routed: &[Routed]) -> Result<(), RouteError> {
+    fn check_route(&self, layer: u16, routed: &[Routed], goes_on: bool) -> Result<(), RouteError> {
         let (layers, experts) = (self.geometry.layers(), self.geometry.experts);
         if layer >= layers {
             return Err(RouteError::Layer { layer, layers });
         }
-        let places = self.places[usize::from(layer)].iter().copied();
-        let slots = &self.near[usize::from(layer)];
-        let mut spares =
-            places.filter(|s| *s != NONE && matches!(slots[*s as usize].state, Near::Offered(_)));
         let mut landing = 0;
         for (at, it) in routed.iter().enumerate() {
             if it.expert >= experts {
@@ -102,9 +114,16 @@ impl<P: Policy> Directory<P> {
             };
             match claim {
                 Some(Claim::Spare(slot)) => {
-                    let next = spares.next();
-                    if next != Some(slot) {
-                        return Err(RouteError::Claim { id, claim: Claim::Spare(slot), next });
+                    let claim = Claim::Spare(slot);
+                    let taken = |other: &Routed| claim_of(other.lane) == Some(claim);
+                    let free = |slot: u32| {
+                        let fits = |it: &Routed| it.expert == self.owner(layer, slot);
+                        self.is_claimable(layer, slot, goes_on) && !routed.iter().any(fits)
+                    };
+                    if !free(slot) || routed[..at].iter().any(taken) {
+                        let places = &self.places[usize::from(layer)];
+                        let next = places.iter().copied().find(|slot| *slot != NONE && free(*slot));
+                        return Err(RouteError::Claim { id, claim, next });
                     }
                 }
                 Some(Claim::Scratch(scratch)) => {
@@ -116,7 +135,8 @@ impl<P: Policy> Directory<P> {
                             Some(Scratch::Filling(held, ticket)) => *held == key && self.is_ahead(*ticket),
                             _ => false,
                         };
-                    let twice = routed[..at].iter().any(|other| claims(other, scratch));
+                    let claim = Some(Claim::Scratch(scratch));
+                    let twice = routed[..at].iter().any(|other| claim_of(other.lane) == claim);
                     if twice || !(own || state == Some(&Scratch::Free)) {
                         return Err(RouteError::Scratch { id, scratch });
                     }
@@ -146,6 +166,25 @@ impl<P: Policy> Directory<P> {
         self.source(key).0 == Source::Disk || shadow.is_some_and(|slot| slot.state == Host::Shadow)
     }
 
+    /// Whether a slot is offered, and not the place of an expert that the layer's last route uses, where this is a part of
+    /// that route.
+    fn is_claimable(&self, layer: u16, slot: u32, goes_on: bool) -> bool {
+        let Some(it) = self.near[usize::from(layer)].get(slot as usize) else { return false };
+        match it.state {
+            Near::Offered(_) => true,
+            Near::HeldOffered(_) => {
+                !goes_on || self.experts[it.key as usize].route != self.layer_routes[usize::from(layer)]
+            }
+            _ => false,
+        }
+    }
+
+    /// The expert of a slot that still holds one; a number that no expert has otherwise.
+    fn owner(&self, layer: u16, slot: u32) -> u16 {
+        let key = self.near[usize::from(layer)].get(slot as usize).map_or(NONE, |it| it.key);
+        if key == NONE { u16::MAX } else { self.id(key).expert }
+    }
+
     fn is_ahead(&self, ticket: crate::Ticket) -> bool {
         self.moves[ticket.index as usize].1.is_some_and(|it| it.ahead)
     }
@@ -153,9 +192,11 @@ impl<P: Policy> Directory<P> {
     fn touch(&mut self, key: Key) {
         self.count(key, 1);
         let (id, at, token) = (self.id(key), self.routes, self.token);
+        let route = self.layer_routes[usize::from(id.layer)];
         let expert = &mut self.experts[key as usize];
         expert.last = at;
         expert.token = token;
+        expert.route = route;
         self.policy.touch(id, at);
     }
 
@@ -261,6 +302,9 @@ impl<P: Policy> Directory<P> {
     }
 }
 
-fn claims(routed: &Routed, scratch: u16) -> bool {
-    matches!(routed.lane, Lane::Pull(Claim::Scratch(n)) | Lane::Disk(Claim::Scratch(n)) if n == scratch)
+fn claim_of(lane: Lane) -> Option<Claim> {
+    match lane {
+        Lane::Pull(claim) | Lane::Disk(claim) => Some(claim),
+        Lane::Hit | Lane::Cpu => None,
+    }
 }

@@ -143,7 +143,7 @@ impl<P: Policy> Directory<P> {
     /// Whether an expert is in the near tier or on its way there.
     pub(super) fn is_near(&self, key: super::Key) -> bool {
         let slot = self.near[self.layer_of(key)].get(self.experts[key as usize].near as usize);
-        slot.is_some_and(|slot| matches!(slot.state, Near::Held | Near::Filling))
+        slot.is_some_and(|slot| slot.state.holds() || slot.state == Near::Filling)
     }
 
     fn leave_source(&mut self, it: &Move) {

@@ -31,12 +31,25 @@ pub(super) enum Near {
     Filling,
     /// Holds its expert.
     Held,
+    /// Holds its expert and is to be offered by the batch that is written next.
+    Yielding,
+    /// Holds its expert; the batch that offers it is not acknowledged yet.
+    HeldOffering(u16),
+    /// Holds its expert until another is claimed into it from this place.
+    HeldOffered(u16),
     /// Holds its expert until the claimer no longer knows.
     Leaving(Exit),
     /// The claimer no longer knows it; transfers still read it.
     Draining,
     /// Claimed, but the bytes never came; the claimer still believes they did.
     Lost,
+}
+
+impl Near {
+    /// Whether an expert lives here and is not leaving.
+    pub(super) fn holds(self) -> bool {
+        matches!(self, Self::Held | Self::Yielding | Self::HeldOffering(_) | Self::HeldOffered(_))
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +72,8 @@ pub(super) enum Host {
     Held,
     /// Free, and its bytes are those of an expert that lives in the near tier.
     Shadow,
+    /// A shadow that the expert falls back to when its near slot is claimed: not free.
+    Backing,
     /// Holds its expert until the claimer no longer knows; then it is free, or goes to the near slot it was promised to.
     Leaving(Option<(u16, u32)>),
     /// The claimer no longer knows it; transfers or lanes still read it.

@@ -77,8 +77,8 @@ fn the_second_touch_is_promoted() {
 
     let mut claimer = Claimer::new(&two_tiers(4), Admission::SecondTouch(3));
     claimer.apply(&[
-        tier_cache::Edit::Offer { layer: 0, place: 0, slot: 2 },
-        tier_cache::Edit::Offer { layer: 0, place: 1, slot: 3 },
+        tier_cache::Edit::Offer { layer: 0, place: 0, slot: 2, owner: None },
+        tier_cache::Edit::Offer { layer: 0, place: 1, slot: 3, owner: None },
     ]);
     let decide = |claimer: &mut Claimer, n| {
         let mut routed = Vec::new();

@@ -43,6 +43,7 @@ impl Rng {
 /// What the device sent, in ring order.
 enum Event {
     Route(u16, Vec<Routed>),
+    GoOn(u16, Vec<Routed>),
     Applied(u64),
 }
 
@@ -64,6 +65,8 @@ pub struct World {
     /// Look-ahead's scratch blobs: expert, ticket.
     guesses: Vec<(ExpertId, Ticket)>,
     k: usize,
+    /// Places that a layer's last route computes from.
+    in_use: Vec<Vec<Target>>,
     pub served: u64,
     pub lost: u64,
     pub moved: u64,
@@ -72,6 +75,7 @@ pub struct World {
 impl World {
     pub fn new(geometry: Geometry, admission: Admission, k: usize, seed: u64) -> Self {
         let host: u32 = geometry.host.iter().sum();
+        let directory_layers = geometry.near.len();
         Self {
             rng: Rng(seed),
             claimer: Claimer::new(&geometry, admission),
@@ -86,6 +90,7 @@ impl World {
             ring: VecDeque::new(),
             batch: None,
             guesses: Vec::new(),
+            in_use: vec![Vec::new(); directory_layers],
             k,
             served: 0,
             lost: 0,
@@ -152,10 +157,15 @@ impl World {
         }
         let cpu = self.rng.chance(40);
         self.claimer.compute_host_on_cpu(cpu);
+        // Part of a route may come later: rows of a batch, or experts for which there was no blob.
+        let cut = if self.rng.chance(70) { ids.len() } else { self.rng.below(ids.len() + 1) };
         let mut routed = Vec::new();
-        self.claimer.decide(layer, &ids, &mut routed);
-        if !routed.is_empty() {
-            self.ring.push_back(Event::Route(layer, routed));
+        self.claimer.decide(layer, &ids[..cut], &mut routed);
+        self.ring.push_back(Event::Route(layer, routed));
+        if cut < ids.len() {
+            let mut rest = Vec::new();
+            self.claimer.go_on(layer, &ids[cut..], &mut rest);
+            self.ring.push_back(Event::GoOn(layer, rest));
         }
     }
 
@@ -163,13 +173,27 @@ impl World {
         match self.ring.pop_front() {
             None => {}
             Some(Event::Applied(batch)) => {
+                // Between two tokens nothing computes.
+                self.in_use.iter_mut().for_each(Vec::clear);
                 let mut transfers = Vec::new();
                 self.directory.acknowledge(batch, &mut transfers).unwrap();
                 transfers.into_iter().for_each(|it| self.starts(it));
             }
-            Some(Event::Route(layer, routed)) => {
+            Some(event @ (Event::Route(..) | Event::GoOn(..))) => {
+                let (layer, routed, first) = match event {
+                    Event::Route(layer, routed) => (layer, routed, true),
+                    Event::GoOn(layer, routed) => (layer, routed, false),
+                    Event::Applied(_) => unreachable!(),
+                };
+                if first {
+                    self.in_use[usize::from(layer)].clear();
+                }
                 let mut plan = Plan::default();
-                while let Err(error) = self.directory.route(layer, &routed, &mut plan) {
+                let replay = |directory: &mut Directory, plan: &mut Plan| match first {
+                    true => directory.route(layer, &routed, plan),
+                    false => directory.go_on(layer, &routed, plan),
+                };
+                while let Err(error) = replay(&mut self.directory, &mut plan) {
                     assert!(matches!(error, RouteError::NoLanding { .. }), "{error}");
                     assert!(
                         plan.serves.is_empty() && plan.transfers.is_empty(),
@@ -178,6 +202,8 @@ impl World {
                     let ticket = self.startable().expect("with nothing in flight there is room to land");
                     self.ends(ticket, true);
                 }
+                let hits = plan.serves.iter().zip(&routed).filter(|(_, routed)| routed.lane == Lane::Hit);
+                self.in_use[usize::from(layer)].extend(hits.map(|(serve, _)| serve.place));
                 plan.transfers.into_iter().for_each(|it| self.starts(it));
                 assert_eq!(plan.serves.len(), routed.len());
                 plan.serves.into_iter().for_each(|serve| self.serve(serve));
@@ -256,6 +282,9 @@ impl World {
                 assert!(slot != written || waits, "{ticket:?} reads {slot:?}, which {:?} writes", by.ticket);
             }
         }
+        let filled = |it: &&Target| self.waiting.contains_key(&by.ticket) && **it == target;
+        let used = self.in_use.iter().flatten().filter(|it| **it == target && !filled(it));
+        assert_eq!(used.count(), 0, "{target:?} is written while a route computes from it");
         for pin in &self.pins {
             assert_ne!(Target::Slot(pin.slot()), target, "a pinned slot is written");
         }

@@ -19,6 +19,7 @@ pub fn three_tiers(near: u32, host: u32) -> Geometry {
         class: vec![0],
         host: vec![host],
         spares: 1,
+        yielding: false,
         offers: 2,
         host_spares: 0,
         scratch: 8,

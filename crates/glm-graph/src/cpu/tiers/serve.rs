@@ -61,11 +61,15 @@ impl Tiers {
         } else {
             self.claimer.go_on(self.layer, &self.ids, &mut self.routed)
         };
-        if n == 0 {
-            return;
-        }
         self.plan.clear();
-        if let Err(error) = self.directory.route(self.layer, &self.routed, &mut self.plan) {
+        let replayed = if first {
+            self.directory.route(self.layer, &self.routed, &mut self.plan)
+        } else if n > 0 {
+            self.directory.go_on(self.layer, &self.routed, &mut self.plan)
+        } else {
+            return;
+        };
+        if let Err(error) = replayed {
             // A defect of this crate or of the directory: the layer fails, and says so.
             let why = error.to_string();
             for served in self.todo.drain(..).collect::<Vec<_>>() {
