@@ -54,6 +54,39 @@ fn a_boundary_restores_the_spares() {
     }
 }
 
+/// A boundary keeps what the token that ends used, even if there is no spare for the next then.
+#[test]
+fn what_a_token_used_stays_at_its_boundary() {
+    let mut scene = Scene::new(two_tiers(4));
+    for pair in [[0, 1], [2, 3]] {
+        scene.compute(0, &pair);
+        scene.publish();
+        scene.apply();
+    }
+    scene.token();
+    assert_eq!(scene.directory.residents(0), 4);
+    scene.compute(0, &[0, 1, 2]);
+    scene.token();
+    assert_eq!(scene.directory.residents(0), 3);
+    assert_eq!(scene.residence(3), Residence::Disk, "the one that the second token did not use");
+}
+
+/// A slot that goes while its expert has only just arrived: the claimer was never told of it, so it cannot be taken back
+/// from the claimer either before it was.
+#[test]
+fn an_expert_that_nobody_was_told_of_leaves_a_closing_slot() {
+    let mut scene = Scene::new(two_tiers(4));
+    scene.directory.seed(&[9]);
+    let fill = scene.directory.fill().expect("a free slot");
+    scene.start(fill);
+    scene.land_all();
+    scene.directory.set_budget(Limits { near: vec![0], host: vec![] }).expect("fewer");
+    scene.settle();
+    assert_eq!(scene.directory.closing(), (0, 0));
+    assert_eq!(scene.residence(0), Residence::Disk);
+    scene.compute(0, &[0]);
+}
+
 #[test]
 fn limits_of_nothing_empty_both_tiers() {
     let mut scene = Scene::new(three_tiers(4, 4));
