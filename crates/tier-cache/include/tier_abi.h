@@ -48,7 +48,7 @@ typedef unsigned long long uint64_t;
 #define TIER_LANE_DISK_SCRATCH 5u
 #define TIER_LANE_SKIPPED 6u
 
-/* A table: this, then layers * experts entries, then layers * offers entries. */
+/* A table: this, then layers * experts entries, then layers * offers tier_table_offer. */
 typedef struct tier_table_header {
     uint64_t magic;
     uint32_t version;
@@ -74,11 +74,19 @@ typedef struct tier_edit_entry {
     uint64_t to;
 } tier_edit_entry;
 
+typedef struct tier_table_offer {
+    uint64_t value;
+    uint64_t fallback;
+    uint32_t owner;
+    uint32_t reserved;
+} tier_table_offer;
+
 typedef struct tier_edit_offer {
     uint16_t layer;
     uint16_t place;
-    uint32_t reserved;
+    uint32_t owner;
     uint64_t value;
+    uint64_t fallback;
 } tier_edit_offer;
 
 typedef struct tier_claim {
@@ -119,7 +127,9 @@ TIER_ASSERT(sizeof(tier_batch_header) == 64);
 TIER_ASSERT(TIER_OFFSET(tier_batch_header, n_offers) == 12);
 TIER_ASSERT(sizeof(tier_edit_entry) == 24);
 TIER_ASSERT(TIER_OFFSET(tier_edit_entry, from) == 8);
-TIER_ASSERT(sizeof(tier_edit_offer) == 16);
+TIER_ASSERT(sizeof(tier_table_offer) == 24);
+TIER_ASSERT(TIER_OFFSET(tier_table_offer, owner) == 16);
+TIER_ASSERT(sizeof(tier_edit_offer) == 24);
 TIER_ASSERT(TIER_OFFSET(tier_edit_offer, value) == 8);
 TIER_ASSERT(sizeof(tier_claim) == 8);
 TIER_ASSERT(sizeof(tier_route_record) == 8 * TIER_RECORD_WORDS);

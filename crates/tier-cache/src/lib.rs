@@ -54,7 +54,7 @@ pub use route::{MAX_ROUTE, RECORD_WORDS, RecordClaim, RecordError, RecordLane, R
 pub use shares::Shares;
 pub use table::{
     ABI_VERSION, BatchHeader, EditEntry, EditOffer, MAX_OFFERS, TABLE_MAGIC, TableError, TableHeader,
-    TableLayout,
+    TableLayout, TableOffer,
 };
 pub use usage::{Ignored, MAX_IDENTITY, Owner, Usage};
 pub use usage_file::{Loaded, SaveError};

@@ -1,8 +1,7 @@
 //! What kernels read and write: the table of where each expert is, and the batches that edit it.
 //!
 //! A table is one block of memory: a [`TableHeader`], then one [`Entry`] for each expert by layer and then by expert,
-//! then for each layer [`TableHeader::offers`] entries, its spare slots; 0 is an offer that was taken. Everything is
-//! little-endian and naturally aligned. `include/tier_abi.h` says the same in C; `tests/abi.rs` compares the two.
+//! then for each layer [`TableHeader::offers`] records of [`TableOffer`], its spare slots. Everything is little-endian and naturally aligned. `include/tier_abi.h` says the same in C; `tests/abi.rs` compares the two.
 
 use std::mem::{offset_of, size_of};
 
@@ -15,6 +14,8 @@ pub const TABLE_MAGIC: u64 = 0x0042_4154_5245_4954;
 pub const ABI_VERSION: u32 = 1;
 /// The most spare slots that a layer can offer at a time.
 pub const MAX_OFFERS: u32 = 16;
+
+const OFFER_BYTES: u64 = size_of::<TableOffer>() as u64;
 
 /// The beginning of a table.
 #[repr(C)]
@@ -59,10 +60,25 @@ pub struct EditEntry {
     pub key: u32,
     /// Zero.
     pub reserved: u32,
-    /// What the table must hold before; anything else is an error of the protocol.
+    /// What the table must hold before. Where it does not, a claim was made since the edit was written: the edit is void,
+    /// and the host finds the same when it replays the claim.
     pub from: u64,
     /// What it holds afterwards.
     pub to: u64,
+}
+
+/// One of a layer's offers.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableOffer {
+    /// The offered slot; 0 where there is none or it was claimed.
+    pub value: u64,
+    /// What the entry of the expert that the slot still holds becomes when it is claimed.
+    pub fallback: u64,
+    /// That expert of the layer, plus 1; 0 for an empty slot. A route that it is part of does not claim the slot.
+    pub owner: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// An edit of one of a layer's offers.
@@ -73,10 +89,12 @@ pub struct EditOffer {
     pub layer: u16,
     /// Which of its offers.
     pub place: u16,
-    /// Zero.
-    pub reserved: u32,
-    /// The offered slot, or 0 to take an offer back.
+    /// As [`TableOffer::owner`].
+    pub owner: u32,
+    /// As [`TableOffer::value`]; 0 takes an offer back.
     pub value: u64,
+    /// As [`TableOffer::fallback`].
+    pub fallback: u64,
 }
 
 const _: () = {
@@ -85,7 +103,8 @@ const _: () = {
     assert!(size_of::<TableHeader>() == 64 && offset_of!(TableHeader, applied) == 24);
     assert!(size_of::<BatchHeader>() == 64 && offset_of!(BatchHeader, n_offers) == 12);
     assert!(size_of::<EditEntry>() == 24 && offset_of!(EditEntry, from) == 8);
-    assert!(size_of::<EditOffer>() == 16 && offset_of!(EditOffer, value) == 8);
+    assert!(size_of::<TableOffer>() == 24 && offset_of!(TableOffer, owner) == 16);
+    assert!(size_of::<EditOffer>() == 24 && offset_of!(EditOffer, value) == 8);
 };
 
 /// Why there can be no such table.
@@ -174,12 +193,12 @@ impl TableLayout {
     pub fn offer_offset(&self, layer: u16, place: u16) -> Option<u64> {
         let (layer, place) = (u64::from(layer), u64::from(place));
         let inside = layer < u64::from(self.layers) && place < u64::from(self.offers);
-        inside.then(|| self.offers_start() + (layer * u64::from(self.offers) + place) * 8)
+        inside.then(|| self.offers_start() + (layer * u64::from(self.offers) + place) * OFFER_BYTES)
     }
 
     /// Bytes of the whole table.
     pub fn bytes(&self) -> u64 {
-        self.offers_start() + u64::from(self.layers) * u64::from(self.offers) * 8
+        self.offers_start() + u64::from(self.layers) * u64::from(self.offers) * OFFER_BYTES
     }
 
     fn offers_start(&self) -> u64 {
@@ -199,7 +218,7 @@ mod tests {
         assert_eq!(table.entry_offset(id(1, 2)), Some(64 + 290 * 8));
         assert_eq!(table.entry_offset(id(41, 287)), Some(64 + (42 * 288 - 1) * 8));
         assert_eq!(table.offer_offset(0, 0), Some(64 + 42 * 288 * 8));
-        assert_eq!(table.offer_offset(41, 2), Some(table.bytes() - 8));
+        assert_eq!(table.offer_offset(41, 2), Some(table.bytes() - 24));
         assert_eq!(
             (table.key(id(42, 0)), table.key(id(0, 288)), table.offer_offset(0, 3)),
             (None, None, None)

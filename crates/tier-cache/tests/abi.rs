@@ -8,7 +8,7 @@ use std::process::Command;
 use tier_cache::{
     ABI_VERSION, BatchHeader, EditEntry, EditOffer, Entry, EntryKind, MAX_OFFERS, MAX_ROUTE, RECORD_WORDS,
     RING_HEAD_WORDS, RecordClaim, RecordError, RecordLane, ReplyRecord, RouteRecord, TABLE_MAGIC,
-    TableHeader,
+    TableHeader, TableOffer,
 };
 
 /// C expressions, and what each must be.
@@ -42,7 +42,10 @@ fn expected() -> Expected {
         layout!(all, EditEntry = tier_edit_entry { key, reserved, from, to });
     }
     {
-        layout!(all, EditOffer = tier_edit_offer { layer, place, reserved, value });
+        layout!(all, TableOffer = tier_table_offer { value, fallback, owner, reserved });
+    }
+    {
+        layout!(all, EditOffer = tier_edit_offer { layer, place, owner, value, fallback });
     }
     {
         layout!(all, RecordClaim = tier_claim { place, reserved, slot });

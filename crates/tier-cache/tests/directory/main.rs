@@ -7,3 +7,4 @@ mod filling;
 mod refusals;
 #[path = "../scene/mod.rs"]
 mod scene;
+mod yielding;

@@ -30,9 +30,10 @@ pub fn three_tiers(near: u32, host: u32) -> Geometry {
     }
 }
 
-/// One layer of eight experts on two tiers.
+/// One layer of eight experts on two tiers, with empty spares.
 pub fn two_tiers(near: u32) -> Geometry {
-    Geometry { spares: 1, offers: 2, half_life: 0, ..Geometry::two_tiers(8, vec![near], 4) }
+    let sizes = Geometry::two_tiers(8, vec![near], 4);
+    Geometry { spares: 1, offers: 2, yielding: false, half_life: 0, ..sizes }
 }
 
 /// Memory by its name.

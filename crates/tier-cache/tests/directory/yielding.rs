@@ -1,0 +1,79 @@
+//! Spares that hold an expert until they are claimed.
+
+use tier_cache::{Edit, Geometry, Residence, View};
+
+use crate::scene::{Scene, expert, three_tiers, two_tiers};
+
+fn yielding(near: u32) -> Geometry {
+    Geometry { yielding: true, offers: 4, ..two_tiers(near) }
+}
+
+/// Fills a layer of `near` slots with experts 0, 1, ... one token each.
+fn filled(geometry: Geometry) -> Scene {
+    let near = geometry.near[0] as u16;
+    let mut scene = Scene::new(geometry);
+    for n in 0..near {
+        scene.compute(0, &[n]);
+        scene.token();
+    }
+    scene
+}
+
+/// Empty spares cost residents: three of seventeen slots were three to four points of hit rate in replay.
+#[test]
+fn every_slot_is_of_use_until_a_miss_needs_it() {
+    let mut scene = filled(yielding(4));
+    assert_eq!(scene.directory.residents(0), 4);
+    assert!((0..4).all(|n| scene.is_in_memory(n)));
+    // The least used and longest unused goes, when the miss comes and not before.
+    scene.compute(0, &[5]);
+    assert_eq!(scene.residence(0), Residence::Disk);
+    assert!(matches!(scene.residence(5), Residence::Device(_)));
+    assert_eq!(scene.directory.residents(0), 4);
+}
+
+/// The expert of an offered slot may be routed by the very route that misses another: its slot is not taken then.
+#[test]
+fn a_route_does_not_take_the_slot_that_it_computes_from() {
+    let mut scene = filled(yielding(4));
+    scene.compute(0, &[5, 0]);
+    assert!(scene.is_in_memory(0), "it was offered, and routed");
+    assert_eq!(scene.residence(5), Residence::Disk, "there was no other spare: computed from scratch");
+}
+
+/// An offered expert that is used after all is no longer the one to evict.
+#[test]
+fn an_offer_is_taken_back_when_its_expert_is_used() {
+    let mut scene = filled(yielding(4));
+    scene.compute(0, &[0]);
+    let edits = scene.boundary();
+    let withdrawn = |edit: &Edit| matches!(edit, Edit::Withdraw { layer: 0, .. });
+    let offered = |edit: &Edit| matches!(edit, Edit::Offer { owner: Some((1, View::Nothing)), .. });
+    assert!(edits.iter().any(withdrawn) && edits.iter().any(offered), "{edits:?}");
+    scene.apply();
+    scene.compute(0, &[5]);
+    assert!(scene.is_in_memory(0) && !scene.is_in_memory(1));
+}
+
+/// With a copy in host memory already, eviction by claim costs nothing: the entry falls back to the copy.
+#[test]
+fn an_expert_with_a_shadow_falls_back_to_it() {
+    let mut scene = Scene::new(Geometry { yielding: true, spares: 1, offers: 4, ..three_tiers(4, 8) });
+    for _ in 0..3 {
+        for n in 0..4 {
+            scene.compute(0, &[n]);
+            scene.token();
+            scene.settle();
+        }
+    }
+    let moved = |scene: &Scene| (0..8).filter(|n| matches!(scene.residence(*n), Residence::Host(_))).count();
+    let before = moved(&scene);
+    for n in 4..8 {
+        scene.compute(0, &[n]);
+        scene.token();
+        scene.settle();
+    }
+    assert!(moved(&scene) > before, "somebody went to the host");
+    scene.look();
+    assert_eq!(scene.directory.residence(expert(7)), scene.residence(7));
+}
