@@ -43,6 +43,8 @@ enum Suite {
     Tiers,
 }
 
+pub use tiers::two_gigabytes;
+
 /// A model and the lengths it is measured at.
 struct Workload {
     name: &'static str,

@@ -101,18 +101,6 @@ const STEPS: &[Step] = &[
         check: Check::Call(instruments::loom),
     },
     Step {
-        name: "miri",
-        what: "leases, rings and the directory in an interpreter, where there is one",
-        limit: minutes(20),
-        check: Check::Call(instruments::miri),
-    },
-    Step {
-        name: "asan",
-        what: "drive reads under the address sanitizer",
-        limit: minutes(10),
-        check: Check::Call(instruments::asan),
-    },
-    Step {
         name: "serve",
         what: "the README's first command answers a chat request",
         limit: minutes(20),

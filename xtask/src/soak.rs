@@ -1,5 +1,7 @@
 //! `cargo xtask soak`: runs too long for every change; each leaves a dated report under bench-results/.
 
+mod tiers;
+
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -22,6 +24,8 @@ pub struct Arguments {
 enum Name {
     /// Each fuzz target for five minutes
     Fuzz,
+    /// Experts on two tiers: random lives, kills, instruments, every budget's logits
+    Tiers,
     /// The demo model's answers to all evaluation rows, fast and exact, and the distance between the two
     Eval,
 }
@@ -31,12 +35,14 @@ pub fn run_named(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     let suite = match arguments.name {
         Name::Fuzz => "soak-fuzz",
         Name::Eval => "soak-eval",
+        Name::Tiers => "soak-tiers",
     };
     let origin = results::Origin::new(workspace, suite, &arguments.result)?;
     let begin = Instant::now();
     let body = match arguments.name {
         Name::Fuzz => json!({ "targets": fuzz::fuzz(workspace, Duration::from_secs(300))? }),
         Name::Eval => eval(workspace)?,
+        Name::Tiers => tiers::soak(workspace)?,
     };
     let mut body = body;
     body["seconds"] = json!(begin.elapsed().as_secs_f64().round());

@@ -64,6 +64,11 @@ fn file(workspace: &Workspace, maya: &Path, model: &Model) -> Result<PathBuf> {
     Ok(path)
 }
 
+/// The smaller of the models.
+pub fn two_gigabytes(workspace: &Workspace, maya: &Path) -> Result<PathBuf> {
+    file(workspace, maya, &MODELS[0])
+}
+
 struct Bench<'a> {
     workspace: &'a Workspace,
     maya: &'a Path,
