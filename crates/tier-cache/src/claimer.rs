@@ -119,7 +119,8 @@ impl Claimer {
             if self.entries[index] != View::Nothing || guessed {
                 continue;
             }
-            let claim = match self.take_spare(layer, index) {
+            // One guess must not take the slot of another.
+            let claim = match self.take_spare(layer, index, experts) {
                 Some(slot) => Claim::Spare(slot),
                 None => {
                     if self.scratch.iter().filter(|used| !**used).count() <= keep {
@@ -190,7 +191,7 @@ impl Claimer {
             Admission::All => true,
             Admission::SecondTouch(window) => before > 0 && now - before <= window,
         };
-        let spare = if admitted { self.take_spare(layer, index) } else { None };
+        let spare = if admitted { self.take_spare(layer, index, &[]) } else { None };
         let claim = match spare {
             Some(slot) => Claim::Spare(slot),
             None => Claim::Scratch(self.take_scratch()?),
@@ -199,13 +200,14 @@ impl Claimer {
         Some(claim)
     }
 
-    fn take_spare(&mut self, layer: u16, index: usize) -> Option<u32> {
+    fn take_spare(&mut self, layer: u16, index: usize, keep: &[u16]) -> Option<u32> {
         let (first, route) = (usize::from(layer) * self.experts, self.routes[usize::from(layer)]);
         let places = &mut self.spares[usize::from(layer) * self.offers..][..self.offers];
         // What the layer's last route used stays: it may be in use still.
         let used = &self.used;
-        let free =
-            |(_, owner): &Spare| owner.is_none_or(|(owner, _)| used[first + usize::from(owner)] != route);
+        let free = |(_, owner): &Spare| {
+            owner.is_none_or(|(owner, _)| used[first + usize::from(owner)] != route && !keep.contains(&owner))
+        };
         let (slot, owner) = places.iter_mut().find_map(|place| place.take_if(|spare| free(spare)))?;
         if let Some((owner, becomes)) = owner {
             self.entries[first + usize::from(owner)] = becomes;

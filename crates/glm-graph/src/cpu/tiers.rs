@@ -126,6 +126,8 @@ pub(crate) struct Tiers {
     /// Those that can be computed.
     ready: Vec<Served>,
     failures: Vec<(u32, ExecError)>,
+    /// Claimer and directory disagree: nothing may be computed from the slots any more.
+    defect: Option<String>,
     guesses: Vec<ahead::Guess>,
     /// The slot that each read lands in.
     flights: HashMap<u64, HostSlot>,
@@ -185,6 +187,7 @@ impl Tiers {
             waiting: HashMap::new(),
             ready: Vec::new(),
             failures: Vec::new(),
+            defect: None,
             guesses: Vec::new(),
             flights: HashMap::new(),
             done: Vec::new(),

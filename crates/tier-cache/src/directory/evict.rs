@@ -41,7 +41,8 @@ impl<P: Policy> Directory<P> {
         }
     }
 
-    /// Residents of a layer that may leave: published, read by nothing, and not of the token that ends now.
+    /// Residents of a layer that may leave: published, read by nothing, and not of the token that ends now. One that may
+    /// stay until its slot is claimed can be of that token too: if the next one routes to it, it is not claimed.
     fn near_candidates(&self, layer: usize) -> Vec<Candidate> {
         let slots = self.near[layer].iter().take(self.limits.near[layer] as usize).enumerate();
         let leave = |(index, slot): (usize, &super::NearSlot)| {
@@ -50,10 +51,17 @@ impl<P: Policy> Directory<P> {
             let may = slot.state == Near::Held
                 && slot.readers == 0
                 && expert.seen == View::Device(index)
-                && expert.token != self.token;
+                && (expert.token != self.token || self.stays(slot.key));
             may.then(|| self.candidate(slot.key, index))
         };
         slots.filter_map(leave).collect()
+    }
+
+    /// Whether an expert can be evicted by a claim, because nothing has to be copied then.
+    fn stays(&self, key: Key) -> bool {
+        let host = self.hosts.slots.get(self.experts[key as usize].host as usize);
+        self.geometry.yielding
+            && (self.hosts.classes() == 0 || host.is_some_and(|slot| slot.state == Host::Shadow))
     }
 
     fn candidate(&self, key: Key, slot: u32) -> Candidate {

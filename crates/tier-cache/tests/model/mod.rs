@@ -449,7 +449,14 @@ impl World {
             // Where the drive reaches the near tier the claimer is in step with the directory.
             let (mut routed, mut transfers) = (Vec::new(), Vec::new());
             let keep = self.k.min(self.scratch.len() - 1);
-            self.claimer.look_ahead(layer, &[expert], keep, &mut routed);
+            let mut guesses = vec![expert];
+            for _ in 0..self.rng.below(4) {
+                let other = self.rng.skewed(experts) as u16;
+                if !guesses.contains(&other) {
+                    guesses.push(other);
+                }
+            }
+            self.claimer.look_ahead(layer, &guesses, keep, &mut routed);
             self.directory.look_ahead(layer, &routed, &mut transfers).unwrap();
             for it in transfers {
                 if let Target::Scratch(_) = it.to {

@@ -39,8 +39,9 @@ impl Tiers {
         // Blobs of this layer's misses are free again before the next layer's are claimed, so none need be kept.
         self.claimer.look_ahead(layer, &self.ids, 0, &mut self.routed);
         let mut transfers = Vec::with_capacity(self.routed.len());
-        if self.directory.look_ahead(layer, &self.routed, &mut transfers).is_err() {
-            debug_assert!(false, "claims for a guess are claims like any other");
+        if let Err(error) = self.directory.look_ahead(layer, &self.routed, &mut transfers) {
+            debug_assert!(false, "{error}");
+            self.defect.get_or_insert(error.to_string());
             return;
         }
         for transfer in transfers {

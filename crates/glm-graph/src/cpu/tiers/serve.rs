@@ -62,6 +62,9 @@ impl Tiers {
             self.claimer.go_on(self.layer, &self.ids, &mut self.routed)
         };
         self.plan.clear();
+        if let Some(why) = self.defect.clone() {
+            return self.lose_all(&why);
+        }
         let replayed = if first {
             self.directory.route(self.layer, &self.routed, &mut self.plan)
         } else if n > 0 {
@@ -71,11 +74,10 @@ impl Tiers {
         };
         if let Err(error) = replayed {
             // A defect of this crate or of the directory: the layer fails, and says so.
+            debug_assert!(false, "{error}");
             let why = error.to_string();
-            for served in self.todo.drain(..).collect::<Vec<_>>() {
-                let error = ExecError::Tiers(why.clone());
-                self.lose(&served, error);
-            }
+            self.lose_all(&why);
+            self.defect = Some(why);
             return;
         }
         let serves = std::mem::take(&mut self.plan.serves);
@@ -160,6 +162,13 @@ impl Tiers {
 
     pub(crate) fn take_failures(&mut self) -> Vec<(u32, ExecError)> {
         std::mem::take(&mut self.failures)
+    }
+
+    fn lose_all(&mut self, why: &str) {
+        for served in std::mem::take(&mut self.todo) {
+            let error = ExecError::Tiers(why.to_owned());
+            self.lose(&served, error);
+        }
     }
 
     /// An expert that will not come.
