@@ -5,6 +5,7 @@
 mod args;
 mod cmd;
 mod demo;
+mod drive;
 mod engine;
 mod group;
 mod interrupt;
