@@ -5,6 +5,7 @@
 mod args;
 mod cmd;
 mod demo;
+mod drive;
 mod dump;
 mod engine;
 mod group;

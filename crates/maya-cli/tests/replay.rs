@@ -77,7 +77,8 @@ fn hit_rates(trace: &str) -> Vec<(String, Vec<f64>)> {
     let report: Value = serde_json::from_str(&run(&args).ok()).unwrap();
     let mut policies: Vec<(String, Vec<f64>)> = Vec::new();
     for row in report["results"].as_array().unwrap() {
-        let (name, rate) = (row["policy"].as_str().unwrap().to_owned(), 100.0 * row["hit_rate"].as_f64().unwrap());
+        let (name, rate) =
+            (row["policy"].as_str().unwrap().to_owned(), 100.0 * row["hit_rate"].as_f64().unwrap());
         match policies.iter_mut().find(|(policy, _)| *policy == name) {
             Some((_, rates)) => rates.push(rate),
             None => policies.push((name, vec![rate])),

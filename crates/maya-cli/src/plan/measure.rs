@@ -1,7 +1,5 @@
 //! What this machine does, measured in a few seconds. One function a lane: a better one replaces its body.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -11,6 +9,7 @@ use quant_kernels::{Cpu, Family, Matrix, Precision, Quant, Rows};
 
 use super::machine::{Cost, Given, Room, Said};
 use super::sizes::Sizes;
+use crate::drive::{self, Job};
 use crate::machine::Memory;
 use crate::synth::blocks::{self, Random};
 
@@ -21,8 +20,8 @@ const TIME: Duration = Duration::from_millis(400);
 /// Values of a row: the width of a stream, which is that of an expert's larger matrices.
 const COLS: usize = 4096;
 /// Bytes of one read, about an expert's share of a tensor, and how many are made.
-const READ: usize = 2 << 20;
-const READS: u64 = 48;
+const READ: u32 = 2 << 20;
+const READS: u64 = 256;
 
 /// Memory that is left alone: the system's, and buffers.
 const RESERVE: u64 = 1 << 30;
@@ -46,7 +45,10 @@ pub fn here(path: Option<&Path>, sizes: &Sizes) -> Result<Given> {
         drive: match path {
             Some(path) => Some(Said::new(
                 Cost::Gbps(drive_gbps(path)?),
-                format!("measured: reads of {}; what is in the page cache counts as fast", path.display()),
+                format!(
+                    "measured: reads of {}, around the page cache where that is possible",
+                    path.display()
+                ),
             )),
             None => None,
         },
@@ -100,27 +102,18 @@ fn work(quant: Quant, rows: usize, weights: &[u8]) -> Result<f64> {
     Ok(bytes as f64 / started.elapsed().as_secs_f64() / 1e9)
 }
 
-/// Gigabytes a second of reads spread over a file.
+/// Gigabytes a second that the drive below a file gives to the reader that the engine uses.
 fn drive_gbps(path: &Path) -> Result<f64> {
-    let say = || format!("{} cannot be read", path.display());
-    let mut file = File::open(path).with_context(say)?;
-    let len = file.metadata().with_context(say)?.len();
-    let mut buffer = vec![0u8; READ];
-    let started = Instant::now();
-    let mut bytes = 0u64;
-    for i in 0..READS {
-        file.seek(SeekFrom::Start((len / READS).saturating_mul(i))).with_context(say)?;
-        let mut filled = 0;
-        while filled < READ {
-            match file.read(&mut buffer[filled..]).with_context(say)? {
-                0 => break,
-                n => filled += n,
-            }
-        }
-        bytes += filled as u64;
-    }
-    if bytes == 0 {
-        bail!("{} is empty: its drive cannot be measured", path.display());
-    }
-    Ok(bytes as f64 / started.elapsed().as_secs_f64() / 1e9)
+    let paths = [path.to_owned()];
+    let job = Job {
+        paths: &paths,
+        blob: READ,
+        depth: 32,
+        backend: nvme_reader::Choice::Auto,
+        register: false,
+        time: TIME,
+        bytes: READS * u64::from(READ),
+        seed: 1,
+    };
+    Ok(drive::measure(&job)?.rate.gbps())
 }
