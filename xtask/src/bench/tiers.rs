@@ -79,7 +79,7 @@ struct Bench<'a> {
 impl Bench<'_> {
     fn model(&self, model: &Model) -> Result<Value> {
         let drive = self.json(&["doctor", "--json"])?;
-        let drive = drive["findings"]["drive"]["facts"].clone();
+        let drive = drive["findings"]["read_speed"]["facts"].clone();
         let whole = self.decode("100%", model.decode, true)?;
         let costs = Costs::of(&whole, rate(&drive)?)?;
         let mut decodes = Vec::new();
@@ -255,7 +255,7 @@ fn middle(mut values: Vec<f64>) -> f64 {
 
 /// What the drive gives at full depth, by the faster back-end.
 fn rate(drive: &Value) -> Result<f64> {
-    let rate = drive["bytes_per_second"].as_f64().filter(|rate| *rate > 0.0);
+    let rate = drive["read_bytes_per_second"].as_f64().filter(|rate| *rate > 0.0);
     rate.context("maya doctor measured no drive")
 }
 
