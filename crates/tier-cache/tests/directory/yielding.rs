@@ -1,6 +1,6 @@
 //! Spares that hold an expert until they are claimed.
 
-use tier_cache::{Edit, Geometry, Residence, View};
+use tier_cache::{Admission, Boundary, Claimer, Directory, Edit, Geometry, Lfu, Plan, Residence, View};
 
 use crate::scene::{Scene, expert, three_tiers, two_tiers};
 
@@ -76,4 +76,31 @@ fn an_expert_with_a_shadow_falls_back_to_it() {
     assert!(moved(&scene) > before, "somebody went to the host");
     scene.look();
     assert_eq!(scene.directory.residence(expert(7)), scene.residence(7));
+}
+
+/// Two guesses of one call: the first took the slot of an expert that the second named. The claimer then claimed again for
+/// an expert that the directory still had in its slot, and the two disagreed from there on.
+#[test]
+fn a_guess_does_not_take_the_slot_of_another() {
+    let geometry = yielding(4);
+    let mut claimer = Claimer::new(&geometry, Admission::All);
+    let mut directory = Directory::new(geometry, Lfu).expect("a geometry");
+    let (mut boundary, mut plan) = (Boundary::default(), Plan::default());
+    for n in 0..6_u16 {
+        let mut routed = Vec::new();
+        claimer.decide(0, &[n % 4], &mut routed);
+        plan.clear();
+        directory.route(0, &routed, &mut plan).expect("a route");
+        plan.transfers.drain(..).for_each(|it| directory.complete(it.ticket).expect("a transfer"));
+        directory.token_boundary(&mut boundary);
+        claimer.apply(&boundary.edits);
+        if let Some(batch) = boundary.batch {
+            directory.acknowledge(batch, &mut plan.transfers).expect("the batch");
+        }
+    }
+    // Expert 2 is the coldest that the last route did not use: its slot is the offered one.
+    let mut routed = Vec::new();
+    claimer.look_ahead(0, &[6, 2, 3, 0, 1], 0, &mut routed);
+    directory.look_ahead(0, &routed, &mut plan.transfers).expect("claimer and directory agree");
+    assert!((0..4).all(|n| claimer.entry(0, n) != View::Nothing), "no guess lost its slot to another");
 }

@@ -108,9 +108,9 @@ impl World {
             86..=91 => self.device_applies(),
             92 => self.budget_changes(),
             93 => self.pin(),
-            94..=95 => self.unpin(),
-            96 => self.fills(),
-            97 => self.publishes(),
+            94 => self.unpin(),
+            95 => self.fills(),
+            96 => self.publishes(),
             _ => self.looks_ahead(),
         }
         self.look();
@@ -445,8 +445,11 @@ impl World {
             if let Some(transfer) = self.directory.read_ahead(id) {
                 self.starts(transfer);
             }
-        } else if self.ring.is_empty() {
+        } else {
             // Where the drive reaches the near tier the claimer is in step with the directory.
+            while !self.ring.is_empty() {
+                self.host_replays();
+            }
             let (mut routed, mut transfers) = (Vec::new(), Vec::new());
             let keep = self.k.min(self.scratch.len() - 1);
             let mut guesses = vec![expert];
