@@ -27,8 +27,17 @@ pub struct Arguments {
     /// Another maya binary to compare with; the two alternate A B B A in this run
     #[arg(long, value_name = "BINARY")]
     against: Option<PathBuf>,
+    /// A maya binary built elsewhere, for a machine without cargo; the result names its commit
+    #[arg(long, value_name = "BINARY")]
+    maya: Option<PathBuf>,
     #[command(flatten)]
     result: results::Arguments,
+}
+
+impl Arguments {
+    fn binary(&self, workspace: &Workspace) -> Result<PathBuf> {
+        self.maya.clone().map_or_else(|| workspace.release_maya(), Ok)
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -88,19 +97,25 @@ pub fn run_suite(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
         Suite::Synth => "synth",
         Suite::Tiers => "tiers",
     };
-    let origin = results::Origin::new(workspace, suite, &arguments.result)?;
+    let origin = match &arguments.maya {
+        None => results::Origin::new(workspace, suite, &arguments.result)?,
+        Some(maya) => {
+            let commit = workspace.commit_of(maya)?;
+            results::Origin::of_commit(workspace, suite, &arguments.result, commit)?
+        }
+    };
     let body = match arguments.suite {
         Suite::Cpu => cpu(workspace, arguments)?,
         Suite::Matvec => matvec::measure(workspace)?,
-        Suite::Synth => synth::measure(workspace, &workspace.release_maya()?, arguments.repeat)?,
-        Suite::Tiers => tiers::measure(workspace, &workspace.release_maya()?, arguments.repeat)?,
+        Suite::Synth => synth::measure(workspace, &arguments.binary(workspace)?, arguments.repeat)?,
+        Suite::Tiers => tiers::measure(workspace, &arguments.binary(workspace)?, arguments.repeat)?,
     };
     println!("{}", origin.write(body)?.display());
     Ok(())
 }
 
 fn cpu(workspace: &Workspace, arguments: &Arguments) -> Result<Value> {
-    let ours = workspace.release_maya()?;
+    let ours = arguments.binary(workspace)?;
     let mut runs = Vec::new();
     for workload in CPU {
         let model = model(workspace, &ours, workload)?;

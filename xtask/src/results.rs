@@ -39,13 +39,31 @@ pub struct Origin {
 impl Origin {
     /// Refuses a dirty tree and a name that is taken, before any time is spent.
     pub fn new(workspace: &Workspace, suite: &str, arguments: &Arguments) -> Result<Self> {
-        let dirty = workspace.is_dirty()?;
+        Self::made(workspace, suite, arguments, workspace.commit()?, workspace.is_dirty()?)
+    }
+
+    /// As [`new`](Self::new) for a program of this commit that was built elsewhere.
+    pub fn of_commit(
+        workspace: &Workspace,
+        suite: &str,
+        arguments: &Arguments,
+        commit: String,
+    ) -> Result<Self> {
+        Self::made(workspace, suite, arguments, commit, false)
+    }
+
+    fn made(
+        workspace: &Workspace,
+        suite: &str,
+        arguments: &Arguments,
+        commit: String,
+        dirty: bool,
+    ) -> Result<Self> {
         if dirty && !arguments.allow_dirty {
             bail!(
                 "tracked files differ from the commit, so a result would name the wrong source; commit, or --allow-dirty"
             );
         }
-        let commit = workspace.commit()?;
         let date = machine::today();
         let host = arguments.host.as_deref().map_or_else(machine::host, machine::file_word);
         let name = format!("{date}-{host}-{suite}-{commit}{}.json", if dirty { "-dirty" } else { "" });

@@ -27,10 +27,20 @@ pub struct Package {
 }
 
 impl Workspace {
-    /// The workspace that this binary was built from.
+    /// The workspace that this binary was built from, or the current folder on a machine that does not have it.
     pub fn find() -> Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask lies in no workspace")?;
-        Ok(Self { root: root.to_path_buf() })
+        if root.is_dir() {
+            return Ok(Self { root: root.to_path_buf() });
+        }
+        Ok(Self { root: std::env::current_dir().context("there is no current folder")? })
+    }
+
+    /// The commit that a `maya` binary names.
+    pub fn commit_of(&self, maya: &Path) -> Result<String> {
+        let version = output(self.command(&maya.to_string_lossy()).arg("--version"))?;
+        let commit = version.split("(commit ").nth(1).and_then(|rest| rest.split([',', ')']).next());
+        commit.map(|it| it.trim().to_owned()).with_context(|| format!("{} names no commit", maya.display()))
     }
 
     /// `program` to be run in the root folder.

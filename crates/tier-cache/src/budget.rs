@@ -4,7 +4,8 @@
 //! more bytes never give any layer less, and what stays unused is less than one slot.
 //!
 //! First every layer gets the same number, its floor: the experts of one token, the spares, and some more, so that no
-//! layer starves however flat its routing is. Then the next slot goes where it catches the most routing per byte.
+//! layer starves however flat its routing is. Then the next slot goes where it catches the most routing. Its bytes do not
+//! count: a larger blob costs more memory and saves as much more of the drive's time with each miss that it spares.
 
 use crate::host_layout::MAX_SLOTS;
 use crate::shares::Shares;
@@ -113,7 +114,7 @@ impl Budget {
             let held = |slots| rules.residents_of(slots, need.experts);
             // The slot that completes a layer frees its spares too, so it can be worth several experts.
             let caught: f64 = (held(slots)..held(slots + 1)).map(|rank| shares[layer].at(rank)).sum();
-            caught / need.slot_bytes as f64
+            caught
         };
         let open = |layer: usize, slots: u32| slots < layers[layer].experts;
         let mut values: Vec<f64> = (0..layers.len())

@@ -38,10 +38,12 @@ fn a_layer_with_flat_routing_gets_more_slots() {
     assert_eq!(given.total(), 120);
 }
 
+/// A slot that was weighed by its bytes went to the smaller blobs first, and left 27 slots to a layer where others had 154:
+/// but the larger blob that is missed costs the drive as much more.
 #[test]
-fn a_layer_with_smaller_slots_gets_more_of_them() {
+fn a_larger_blob_is_worth_its_bytes() {
     let given = split(20 * 100, &[layer(10, 288, &[1; 288]), layer(20, 288, &[1; 288])]);
-    assert_eq!(given.slots, [(2000 - 20 * u64::from(FLOOR)) as u32 / 10, FLOOR]);
+    assert_eq!(given.slots, [67, 66]);
 }
 
 #[test]
