@@ -21,6 +21,14 @@ impl Bytes {
         Ok(Self::Map(map))
     }
 
+    /// Asks the system to bring a range into memory, which is inside the bytes. Without a map there is nothing to ask.
+    pub(crate) fn will_need(&self, range: std::ops::Range<usize>) {
+        if let Self::Map(map) = self {
+            // Advice only: what it does not bring is read when it is touched.
+            let _ = map.advise_range(memmap2::Advice::WillNeed, range.start, range.len());
+        }
+    }
+
     pub(crate) fn as_slice(&self) -> &[u8] {
         match self {
             Self::Map(map) => map,

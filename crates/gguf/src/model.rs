@@ -252,6 +252,16 @@ impl Model {
         })
     }
 
+    /// Asks the system to bring an extent into memory; it is only advice. Returns when the reads are queued, which may be
+    /// when most of them are done: a thread of its own should ask for much.
+    pub fn will_need(&self, extent: Extent) {
+        if let (Ok(bytes), Some(shard)) = (self.bytes(extent), self.shards.get(usize::from(extent.shard))) {
+            // `bytes` has checked that both are sizes within the file.
+            let start = extent.offset as usize;
+            shard.bytes.will_need(start..start + bytes.len());
+        }
+    }
+
     /// The files, in order.
     pub fn shards(&self) -> &[Shard] {
         &self.shards

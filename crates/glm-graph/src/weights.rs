@@ -302,6 +302,19 @@ pub struct Weights {
 }
 
 impl Weights {
+    /// The tensors of routed experts of the first `blocks` blocks.
+    pub(crate) fn routed_extents(&self, blocks: usize) -> Vec<Extent> {
+        let moe = self.blocks.iter().take(blocks).filter_map(|block| match &block.ffn {
+            Ffn::Moe(w) => Some([&w.gate, &w.up, &w.down]),
+            Ffn::Dense(_) => None,
+        });
+        let whole = |stack: &Stack| {
+            let Extent { shard, offset, len } = stack.slice.extent;
+            Extent { shard, offset, len: len * stack.n as u64 }
+        };
+        moe.flatten().map(whole).collect()
+    }
+
     /// Bytes of the routed experts of the first `blocks` blocks.
     pub(crate) fn routed(&self, blocks: usize) -> u64 {
         let bytes = |stack: &Stack| stack.slice.extent.len * stack.n as u64;

@@ -49,7 +49,7 @@ pub(crate) fn mix(
     choose(site, x, ffn, faults);
     watch.routes(block, batch, &ffn.ids[..t * k], &ffn.weights[..t * k]);
     group(ffn, t, k, config.experts);
-    store.route(block, &ffn.active);
+    store.route(block, &ffn.active, file, w);
     if let Some((next, weights)) = site.next.filter(|(next, _)| t == 1 && store.wants_guess(*next)) {
         guess(lanes, file, config, weights, x, ffn);
         store.look_ahead(next, &ffn.guess);

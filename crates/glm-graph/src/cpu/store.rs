@@ -36,17 +36,25 @@ pub(crate) struct Store {
     pub(crate) tiers: Option<Box<Tiers>>,
     /// Experts of the map that were not handed out yet.
     mapped: Vec<Served>,
+    /// By block: which experts of the map were asked for before.
+    asked: Vec<Vec<bool>>,
     /// Whether the layer in progress is read from the map.
     in_map: bool,
 }
 
 impl Store {
     pub(crate) fn new(tiers: Option<Tiers>) -> Self {
-        Self { tiers: tiers.map(Box::new), mapped: Vec::new(), in_map: true }
+        Self { tiers: tiers.map(Box::new), mapped: Vec::new(), asked: Vec::new(), in_map: true }
     }
 
     /// The experts of a block that the batch takes, each once, with their pairs.
-    pub(crate) fn route(&mut self, block: usize, active: &[(u32, Range<usize>)]) {
+    pub(crate) fn route(
+        &mut self,
+        block: usize,
+        active: &[(u32, Range<usize>)],
+        file: &gguf::Model,
+        moe: &Moe,
+    ) {
         match self.tiers.as_mut().filter(|tiers| tiers.has(block)) {
             Some(tiers) => {
                 self.in_map = false;
@@ -54,8 +62,27 @@ impl Store {
             }
             None => {
                 self.in_map = true;
+                self.ask(block, active, file, moe);
                 self.mapped.clear();
                 self.mapped.extend(active.iter().map(|(expert, pairs)| Served::new(*expert, pairs.clone())));
+            }
+        }
+    }
+
+    /// The first time that experts are taken they may still be on the drive: asked for at once they come together, and not
+    /// page by page as the products reach them.
+    fn ask(&mut self, block: usize, active: &[(u32, Range<usize>)], file: &gguf::Model, moe: &Moe) {
+        if self.asked.len() <= block {
+            self.asked.resize(block + 1, Vec::new());
+        }
+        let asked = &mut self.asked[block];
+        asked.resize(moe.gate.n, false);
+        for (expert, _) in active {
+            let expert = *expert as usize;
+            if !std::mem::replace(&mut asked[expert], true) {
+                for stack in [&moe.gate, &moe.up, &moe.down] {
+                    file.will_need(stack.extent(expert));
+                }
             }
         }
     }
