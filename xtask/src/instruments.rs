@@ -38,7 +38,7 @@ pub fn miri(workspace: &Workspace) -> Result<()> {
             "only_the_lease",
             "a_lease_outlives",
         ],
-        &["-p", "tier-cache", "--test", "failures", "--", "routes", "slots", "residence"],
+        &["-p", "tier-cache", "--test", "failures", "--", "routes::", "slots::", "residence::"],
         &["-p", "nvme-reader", "--lib", "--", "queue", "align", "mirrors"],
     ];
     for words in runs {
