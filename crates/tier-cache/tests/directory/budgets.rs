@@ -15,7 +15,7 @@ fn budgets_and_directories_agree_on_spares() {
             let kept = geometry.spares_of(slots);
             assert_eq!(kept, rules.spares_of(slots, 8), "{spares} of {slots}");
             assert_eq!(rules.residents_of(slots, 8), slots.min(8) - kept);
-            assert!(kept == 0 || (slots >= 4 && slots < 8 && kept < slots));
+            assert!(kept == 0 || ((4..8).contains(&slots) && kept < slots));
         }
     }
 }
