@@ -15,6 +15,7 @@ mod moe;
 mod nextn;
 mod observer;
 mod pools;
+mod read_ahead;
 mod scratch;
 mod site;
 mod store;
@@ -30,6 +31,7 @@ use batch::Segment;
 use lanes::Lanes;
 pub use observer::Observer;
 use observer::Watch;
+use read_ahead::ReadAhead;
 use scratch::{Scratch, Workers};
 use store::Store;
 use tiers::Tiers;
@@ -105,7 +107,11 @@ impl CpuExecutor {
             return Err(ExecError::FloatMode);
         }
         let rows = batch_rows(model.config());
-        read_ahead(&model);
+        // After a cold start the first pass would wait for it page by page.
+        let ahead = ReadAhead::start(&model);
+        if let Some(ahead) = &ahead {
+            ahead.ask_dense(&model);
+        }
         let tiers = options.tiers.as_ref().map(|tiers| Tiers::open(&model, tiers)).transpose()?;
         Ok(Self {
             lanes: Lanes { cpu, precision: options.precision, threads },
@@ -115,7 +121,7 @@ impl CpuExecutor {
             rows,
             sequences: BTreeMap::new(),
             next_sequence: 0,
-            store: Store::new(tiers),
+            store: Store::new(tiers, ahead),
             scratch: Scratch { workers: Workers::new(threads), ..Scratch::default() },
             sampler: Sampler::default(),
             answers: VecDeque::new(),
@@ -275,26 +281,6 @@ impl CpuExecutor {
         }
         Ok(tokens)
     }
-}
-
-/// Brings what every token reads into memory behind the caller's back: after a cold start the first pass would otherwise
-/// wait for it page by page. Nothing depends on the thread's coming to its end, or on its having started.
-fn read_ahead(model: &Arc<Model>) {
-    let model = Arc::clone(model);
-    let dense = move || {
-        let file = model.gguf();
-        let routed = model.weights().routed_extents(model.config().trunk);
-        let nextn = format!("blk.{}.", model.config().trunk);
-        for tensor in file.tensors() {
-            let once = !routed.contains(&tensor.extent) && !tensor.name.starts_with(&nextn);
-            // An embedding that is not the head too is read a row at a time; a row is a page or two.
-            let rows = tensor.name == model.weights().embed.name;
-            if once && (!rows || tensor.name == model.weights().output.name) {
-                file.will_need(tensor.extent);
-            }
-        }
-    };
-    let _thread = std::thread::Builder::new().name("maya-read-ahead".to_owned()).spawn(dense);
 }
 
 fn threads(options: &CpuOptions) -> usize {

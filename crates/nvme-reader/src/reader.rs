@@ -114,6 +114,10 @@ impl<M: Memory> Reader<M> {
     ///
     /// The request comes back with the reason if it cannot be accepted; [`Refusal::Full`] passes when something
     /// completes.
+    #[allow(
+        clippy::result_large_err,
+        reason = "the request goes back as it came: a box would be an allocation a refusal"
+    )]
     pub fn start(&mut self, mut read: Read<M>) -> Result<(), Refused<M>> {
         let layout = match self.accept(&mut read) {
             Ok(layout) => layout,

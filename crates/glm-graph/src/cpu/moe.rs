@@ -49,10 +49,10 @@ pub(crate) fn mix(
     choose(site, x, ffn, faults);
     watch.routes(block, batch, &ffn.ids[..t * k], &ffn.weights[..t * k]);
     group(ffn, t, k, config.experts);
-    store.route(block, &ffn.active, file, w);
-    if let Some((next, weights)) = site.next.filter(|(next, _)| t == 1 && store.wants_guess(*next)) {
+    store.route(block, &ffn.active, w);
+    if let Some((next, weights)) = site.next.filter(|(next, _)| store.wants_guess(*next)) {
         guess(lanes, file, config, weights, x, ffn);
-        store.look_ahead(next, &ffn.guess);
+        store.look_ahead(next, &ffn.guess, weights);
     }
 
     let quants = [w.gate.quant(), w.up.quant(), w.shared.gate.quant, w.shared.up.quant];
@@ -145,15 +145,24 @@ fn choose(site: Site<'_>, x: &Rows, ffn: &mut FfnScratch, faults: &Faults) {
     }
 }
 
-/// The next layer's router on this layer's input, into `ffn.guess`: what the drive may fetch ahead. It touches nothing
-/// that the pass computes with.
+/// The next layer's router on this layer's input, into `ffn.guess`: what the drive may fetch ahead, the experts of most rows
+/// first. It touches nothing that the pass computes with.
 fn guess(lanes: &Lanes, file: &gguf::Model, config: &Config, next: &Moe, x: &Rows, ffn: &mut FfnScratch) {
-    let logits = fit(&mut ffn.logits, config.experts);
+    let t = x.n();
+    let logits = fit(&mut ffn.logits, config.experts * t);
     let job = Job { w: next.router.matrix(file), x, precision: Precision::Exact, what: "" };
     lanes.matmuls(&[job], logits, &Faults::default());
-    let mut weights = vec![0.0; config.experts_used];
-    ffn.guess.resize(config.experts_used, 0);
-    route(lanes.cpu, logits, &next.bias, config.expert_scale, &mut ffn.guess, &mut weights);
+    let scores = fit(&mut ffn.scores, config.experts);
+    let (mut ids, mut weights) = (vec![0; config.experts_used], vec![0.0; config.experts_used]);
+    let mut rows = vec![0u32; config.experts];
+    for row in 0..t {
+        column(logits, t, row, scores);
+        route(lanes.cpu, scores, &next.bias, config.expert_scale, &mut ids, &mut weights);
+        ids.iter().for_each(|id| rows[*id as usize] += 1);
+    }
+    ffn.guess.clear();
+    ffn.guess.extend((0..config.experts as u32).filter(|id| rows[*id as usize] > 0));
+    ffn.guess.sort_by_key(|id| (std::cmp::Reverse(rows[*id as usize]), *id));
 }
 
 /// One row: all gates and ups of a wave in one fork, all downs in another, the shared expert among them in the first wave.

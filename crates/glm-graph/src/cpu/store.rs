@@ -6,6 +6,7 @@ use std::time::Duration;
 use quant_kernels::Matrix;
 use tier_cache::HostSlot;
 
+use super::read_ahead::ReadAhead;
 use super::tiers::Tiers;
 use crate::error::ExecError;
 use crate::weights::Moe;
@@ -38,23 +39,19 @@ pub(crate) struct Store {
     mapped: Vec<Served>,
     /// By block: which experts of the map were asked for before.
     asked: Vec<Vec<bool>>,
+    /// Takes what is to be asked for; `None` where everything is in memory as it is.
+    ahead: Option<ReadAhead>,
     /// Whether the layer in progress is read from the map.
     in_map: bool,
 }
 
 impl Store {
-    pub(crate) fn new(tiers: Option<Tiers>) -> Self {
-        Self { tiers: tiers.map(Box::new), mapped: Vec::new(), asked: Vec::new(), in_map: true }
+    pub(crate) fn new(tiers: Option<Tiers>, ahead: Option<ReadAhead>) -> Self {
+        Self { tiers: tiers.map(Box::new), mapped: Vec::new(), asked: Vec::new(), ahead, in_map: true }
     }
 
     /// The experts of a block that the batch takes, each once, with their pairs.
-    pub(crate) fn route(
-        &mut self,
-        block: usize,
-        active: &[(u32, Range<usize>)],
-        file: &gguf::Model,
-        moe: &Moe,
-    ) {
+    pub(crate) fn route(&mut self, block: usize, active: &[(u32, Range<usize>)], moe: &Moe) {
         match self.tiers.as_mut().filter(|tiers| tiers.has(block)) {
             Some(tiers) => {
                 self.in_map = false;
@@ -62,7 +59,7 @@ impl Store {
             }
             None => {
                 self.in_map = true;
-                self.ask(block, active, file, moe);
+                self.ask(block, active.iter().map(|(expert, _)| *expert), moe);
                 self.mapped.clear();
                 self.mapped.extend(active.iter().map(|(expert, pairs)| Served::new(*expert, pairs.clone())));
             }
@@ -71,19 +68,21 @@ impl Store {
 
     /// The first time that experts are taken they may still be on the drive: asked for at once they come together, and not
     /// page by page as the products reach them.
-    fn ask(&mut self, block: usize, active: &[(u32, Range<usize>)], file: &gguf::Model, moe: &Moe) {
+    fn ask(&mut self, block: usize, experts: impl Iterator<Item = u32>, moe: &Moe) {
+        let Some(ahead) = &self.ahead else { return };
         if self.asked.len() <= block {
             self.asked.resize(block + 1, Vec::new());
         }
         let asked = &mut self.asked[block];
         asked.resize(moe.gate.n, false);
-        for (expert, _) in active {
-            let expert = *expert as usize;
+        let mut extents = Vec::new();
+        for expert in experts.map(|expert| expert as usize) {
             if !std::mem::replace(&mut asked[expert], true) {
-                for stack in [&moe.gate, &moe.up, &moe.down] {
-                    file.will_need(stack.extent(expert));
-                }
+                extents.extend([&moe.gate, &moe.up, &moe.down].map(|stack| stack.extent(expert)));
             }
+        }
+        if !extents.is_empty() {
+            ahead.ask(extents);
         }
     }
 
@@ -122,13 +121,17 @@ impl Store {
 
     /// Whether a guess at a block's route would be of use.
     pub(crate) fn wants_guess(&self, block: usize) -> bool {
-        self.tiers.as_ref().is_some_and(|tiers| tiers.wants_guess(block))
+        match &self.tiers {
+            Some(tiers) => tiers.wants_guess(block),
+            None => self.ahead.is_some() && self.asked.get(block).is_none_or(|asked| asked.contains(&false)),
+        }
     }
 
     /// The experts that a block is expected to take.
-    pub(crate) fn look_ahead(&mut self, block: usize, experts: &[u32]) {
-        if let Some(tiers) = &mut self.tiers {
-            tiers.look_ahead(block, experts);
+    pub(crate) fn look_ahead(&mut self, block: usize, experts: &[u32], moe: &Moe) {
+        match &mut self.tiers {
+            Some(tiers) => tiers.look_ahead(block, experts),
+            None => self.ask(block, experts.iter().copied(), moe),
         }
     }
 

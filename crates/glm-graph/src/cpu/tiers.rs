@@ -114,6 +114,7 @@ pub(crate) struct Tiers {
     /// First arena slot of the landing area.
     landing: u32,
     look_ahead: bool,
+    k: usize,
     counters: TierCounters,
     /// By layer.
     pass: Vec<LayerPass>,
@@ -180,6 +181,7 @@ impl Tiers {
             of_block,
             landing,
             look_ahead: options.look_ahead,
+            k: config.experts_used,
             counters: TierCounters::default(),
             pass: Vec::new(),
             layer: 0,

@@ -30,7 +30,7 @@ fn share(model: &Model, percent: u64) -> u64 {
     TierPlan::of(model, &TierOptions::default()).unwrap().all_bytes * percent / 100
 }
 
-/// A prompt in pieces, then tokens one by one, then a batch of two sequences.
+/// A prompt in pieces, then tokens one by one and in batches of two sequences, then everything in one piece.
 fn run(exec: &mut CpuExecutor, tokens: &[Token]) -> Bits {
     let (prompt, decode) = tokens.split_at(tokens.len() / 2);
     let seq = exec.open_sequence().unwrap();
@@ -48,8 +48,12 @@ fn run(exec: &mut CpuExecutor, tokens: &[Token]) -> Bits {
             rows.extend(answer.iter().map(|row| bits(row.logits.as_ref().unwrap())));
         }
     }
-    exec.close_sequence(seq).unwrap();
-    exec.close_sequence(other).unwrap();
+    // A batch that takes most experts of every layer, many more than there are transit blobs.
+    let all = exec.open_sequence().unwrap();
+    exec.score(all, tokens, &mut |_, row| rows.push(bits(row))).unwrap();
+    for seq in [seq, other, all] {
+        exec.close_sequence(seq).unwrap();
+    }
     rows
 }
 

@@ -36,8 +36,10 @@ impl Tiers {
         self.ids.clear();
         self.ids.extend(experts.iter().map(|expert| *expert as u16));
         self.routed.clear();
-        // Blobs of this layer's misses are free again before the next layer's are claimed, so none need be kept.
-        self.claimer.look_ahead(layer, &self.ids, 0, &mut self.routed);
+        // Blobs of this layer's misses are free again before the next layer's are claimed. Misses that have none yet must
+        // find some.
+        let keep = if self.todo.is_empty() { 0 } else { self.k };
+        self.claimer.look_ahead(layer, &self.ids, keep, &mut self.routed);
         let mut transfers = Vec::with_capacity(self.routed.len());
         if let Err(error) = self.directory.look_ahead(layer, &self.routed, &mut transfers) {
             debug_assert!(false, "{error}");

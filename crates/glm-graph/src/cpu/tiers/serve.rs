@@ -140,7 +140,12 @@ impl Tiers {
                 wave.extend(self.ready.drain(..n));
                 return true;
             }
-            if self.waiting.is_empty() {
+            if self.waiting.is_empty() && self.todo.is_empty() {
+                return false;
+            }
+            // Blobs that wrong guesses still fill come back with their reads.
+            if self.reader.in_flight() == 0 {
+                self.lose_all("every transit blob is taken, and nothing that would free one is under way");
                 return false;
             }
             self.wait();
