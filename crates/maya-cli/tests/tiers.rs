@@ -1,5 +1,7 @@
 //! Experts on two tiers, through the program: the same answers at any budget, and what is learnt is kept.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod support;
 
 use serde_json::Value;

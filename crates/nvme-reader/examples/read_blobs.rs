@@ -91,7 +91,7 @@ fn sums(path: &str, backend: Choice, ranges: &[Part]) -> Outcomes<()> {
     let mut done = Vec::new();
     let mut bytes = 0_u64;
     for (part, tag) in ranges.iter().zip(0..) {
-        let room = reader.room(0, &[*part]).ok_or("a range beyond any file")?;
+        let room = reader.room(0, [*part]).ok_or("a range beyond any file")?;
         let into = Aligned::new(room, reader.alignment()).ok_or("out of memory")?;
         reader.start(Read { set: 0, parts: (*part).into(), into, priority: Priority::Demand, tag })?;
         reader.wait(1, &mut done);

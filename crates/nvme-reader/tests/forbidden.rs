@@ -58,7 +58,7 @@ fn options(backend: Choice) -> Options {
 
 fn start(reader: &mut Reader<Aligned>, tag: u64) {
     let parts = [Part { offset: 1, len: LEN - 1 }];
-    let into = Aligned::new(reader.room(0, &parts).unwrap(), reader.alignment()).unwrap();
+    let into = Aligned::new(reader.room(0, parts).unwrap(), reader.alignment()).unwrap();
     let read = Read { set: 0, parts: parts.into(), into, priority: Priority::Demand, tag };
     reader.start(read).unwrap();
 }

@@ -29,7 +29,7 @@ impl Stream {
     pub fn open(path: &Path, budget: u64) -> Result<Self, Box<dyn Error>> {
         let mut reader = Reader::open(&[path.into()])?;
         let ids = (0..GROUPS).flat_map(|layer| (0..BLOBS).map(move |expert| ExpertId { layer, expert }));
-        let rooms = ids.map(|id| reader.room(0, &parts(id)));
+        let rooms = ids.map(|id| reader.room(0, parts(id)));
         let align = reader.alignment().max(512);
         let slot_bytes = rooms.max().flatten().ok_or("no blobs")?.next_multiple_of(align);
 

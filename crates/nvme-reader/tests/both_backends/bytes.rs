@@ -102,7 +102,7 @@ pub fn memory_file_systems_are_read_through_the_cache(scene: &Scene) {
     let path = folder.path().join("a");
     write(&path, 10_000);
     let mut reader = scene.open(&path, &scene.options());
-    assert_eq!((reader.alignment(), reader.room(0, &[part(1, 2)])), (1, Some(2)));
+    assert_eq!((reader.alignment(), reader.room(0, [part(1, 2)])), (1, Some(2)));
     let parts = [part(1, 9_999)];
     check(&read(&mut reader, &parts), &parts);
     let report = reader.report();

@@ -36,7 +36,7 @@ pub fn refusals_give_everything_back(scene: &Scene) {
     assert_eq!(refused(&|r| r.parts = Parts::from([part(0, 1), part(u64::MAX, 2)])), far);
     let small = refused(&|r| r.parts = part(0, 1 << 20).into());
     assert!(matches!(small, Refusal::TooSmall { need: 1_048_576.., .. }), "{small}");
-    assert_eq!((reader.room(1, &good), reader.room(0, &[part(u64::MAX, 2)])), (None, None));
+    assert_eq!((reader.room(1, good), reader.room(0, [part(u64::MAX, 2)])), (None, None));
 
     start(&mut reader, &good, Priority::Demand, 9);
     let read = tag_9(&reader);
