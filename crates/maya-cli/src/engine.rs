@@ -75,9 +75,10 @@ impl Engine {
         plan.state = plan.state.saturating_mul(sequences);
         plan.caches = plan.caches.saturating_mul(sequences);
         let memory = Memory::read();
+        fits(&plan, &memory, &name)?;
         let (tier_options, tiers) = tiers::choose(&args.tiers, &model, &plan, &memory, &name)?.unzip();
         options.tiers = tier_options;
-        fits(&plan, &memory, &name, options.tiers.is_some())?;
+        warn_of_rereads(&plan, &memory, &name, options.tiers.is_some());
         let model = Arc::new(model);
         let exec = CpuExecutor::new(Arc::clone(&model), options.clone())?;
         Ok(Self { name, model, exec, options, plan, tiers, load_time: started.elapsed(), file_bytes })
@@ -140,11 +141,9 @@ fn options(args: &EngineArgs, model: &Model, name: &str) -> Result<CpuOptions> {
     Ok(CpuOptions { precision, kv, threads: args.threads.map(usize::from), ctx, isa: None, tiers: None })
 }
 
-/// Refuses what cannot fit, and warns where weights will have to come from the drive again and again.
-fn fits(plan: &MemoryPlan, memory: &Memory, name: &str, tiered: bool) -> Result<()> {
-    let Some(room) = memory.room() else { return Ok(()) };
-    let need = plan.anonymous();
-    let of = match &memory.cgroup {
+/// How much memory there is, and what says so.
+fn there_is(memory: &Memory, room: u64) -> String {
+    match &memory.cgroup {
         Some(group) if memory.available.is_none_or(|a| group.limit.saturating_sub(group.used) < a) => {
             format!(
                 "{} are left under the limit of {} set by {}",
@@ -154,7 +153,13 @@ fn fits(plan: &MemoryPlan, memory: &Memory, name: &str, tiered: bool) -> Result<
             )
         }
         _ => format!("{} of memory are available", bytes(room)),
-    };
+    }
+}
+
+/// Refuses what cannot fit.
+fn fits(plan: &MemoryPlan, memory: &Memory, name: &str) -> Result<()> {
+    let Some(room) = memory.room() else { return Ok(()) };
+    let (need, of) = (plan.anonymous(), there_is(memory, room));
     if need > room {
         bail!(
             "too little memory for {name}: {} are needed beside the weights ({} of caches at {} tokens of context, {} of \
@@ -166,16 +171,23 @@ fn fits(plan: &MemoryPlan, memory: &Memory, name: &str, tiered: bool) -> Result<
             bytes(plan.scratch + plan.vectors)
         );
     }
-    if plan.weights - if tiered { plan.routed } else { 0 } > room - need {
+    Ok(())
+}
+
+/// Tells where weights will have to come from the drive again and again.
+fn warn_of_rereads(plan: &MemoryPlan, memory: &Memory, name: &str, tiered: bool) {
+    let Some(room) = memory.room() else { return };
+    let weights = plan.weights - if tiered { plan.routed } else { 0 };
+    if weights > room.saturating_sub(plan.anonymous()) {
         note(format_args!(
-            "the {} of {name} ({}) do not fit beside {} of state and caches: {of}; what does not fit is read from the \
-             drive again for every token that needs it",
+            "the {} of {name} ({}) do not fit beside {} of state and caches: {}; what does not fit is read from the drive \
+             again for every token that needs it",
             if tiered { "dense weights" } else { "weights" },
-            bytes(plan.weights - if tiered { plan.routed } else { 0 }),
-            bytes(need)
+            bytes(weights),
+            bytes(plan.anonymous()),
+            there_is(memory, room)
         ));
     }
-    Ok(())
 }
 
 /// Sampling from the flags, then from what the file recommends, then from the model card. Padding rows of the
@@ -268,15 +280,15 @@ mod tests {
     #[test]
     fn too_little_memory_is_refused_with_the_numbers() {
         let memory = Memory { available: Some(1000), ..Memory::default() };
-        assert!(fits(&plan(100, 900), &memory, "m", false).is_ok());
-        let error = fits(&plan(100, 990), &memory, "m", false).unwrap_err().to_string();
+        assert!(fits(&plan(100, 900), &memory, "m").is_ok());
+        let error = fits(&plan(100, 990), &memory, "m").unwrap_err().to_string();
         assert!(
             error.contains("1.00 kB are needed") && error.contains("4,096") && error.contains("available"),
             "{error}"
         );
         let group = Cgroup { path: "/sys/fs/cgroup/box".into(), limit: 800, used: 100 };
         let memory = Memory { available: Some(1000), cgroup: Some(group), ..Memory::default() };
-        let error = fits(&plan(100, 900), &memory, "m", false).unwrap_err().to_string();
+        let error = fits(&plan(100, 900), &memory, "m").unwrap_err().to_string();
         assert!(
             error.contains("700 B are left under the limit of 800 B set by /sys/fs/cgroup/box"),
             "{error}"

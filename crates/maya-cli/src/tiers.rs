@@ -23,6 +23,9 @@ pub fn choose(
     memory: &Memory,
     name: &str,
 ) -> Result<Option<(TierOptions, TierPlan)>> {
+    if plan.routed == 0 && matches!(args.ram, None | Some(Amount::Auto)) {
+        return Ok(None);
+    }
     let mut options = TierOptions {
         look_ahead: !args.no_look_ahead,
         mirrors: args.mirror.iter().map(|path| shards(path)).collect::<Result<_>>()?,

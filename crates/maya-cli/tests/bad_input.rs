@@ -106,12 +106,6 @@ fn flags_and_prompts() {
             says: &["it is more than 100%"],
         },
         Case {
-            args: &["generate", "--ids", "1", "--ram", "50%", "--mirror", "/nowhere/copy.gguf"],
-            stdin: b"",
-            code: 1,
-            says: &["--mirror /nowhere/copy.gguf"],
-        },
-        Case {
             args: &["chat", "--repetition-penalty", "1000"],
             stdin: b"a\nb\n",
             code: 1,

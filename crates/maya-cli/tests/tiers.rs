@@ -86,3 +86,19 @@ fn counts_of_use_are_kept_and_a_damaged_file_is_told() {
     ]);
     assert!(ran.stderr.contains("of another model"), "{}", ran.stderr);
 }
+
+#[test]
+fn a_copy_that_is_not_there_or_not_a_copy_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = support::text(&synth(folder.path(), support::SMALL));
+    let elsewhere = folder.path().join("other");
+    std::fs::create_dir(&elsewhere).unwrap();
+    let other = support::text(&synth(&elsewhere, &support::SMALL.replace("--experts 8", "--experts 16")));
+    for (mirror, says) in
+        [("/nowhere/copy.gguf", "--mirror /nowhere/copy.gguf"), (&*other, "not the same file")]
+    {
+        let ran = run(&["generate", "--ids", "1", "--ram", "50%", "--model", &model, "--mirror", mirror]);
+        assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+        assert!(ran.stderr.contains(says), "{}", ran.stderr);
+    }
+}

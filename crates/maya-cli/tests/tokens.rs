@@ -181,6 +181,8 @@ fn control_c_once_and_twice() {
 
     // Waiting for a line nothing looks at the first one, so the second surely meets a running program.
     let mut child = maya(&["chat"]).stdin(Stdio::piped()).spawn().unwrap();
+    // Waiting for the child would close it, and a chat whose input ends is over too.
+    let _stdin = child.stdin.take();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     stderr.read_line(&mut String::new()).unwrap();
     std::thread::sleep(Duration::from_secs(1));

@@ -63,7 +63,9 @@ pub(crate) fn mix(
     let mut wave = Vec::new();
     fit(&mut ffn.experts, (t * k + 1) * hidden);
     fit(&mut ffn.places, t * k);
-    while store.wave(&mut wave) || first {
+    // One row's products are split over the threads; of many rows each thread computes an expert.
+    let together = if t == 1 { 1 } else { lanes.threads };
+    while store.wave(&mut wave, together) || first {
         let started = Instant::now();
         if t == 1 {
             base += one(site, store, &wave, first, base, x, ffn, faults);

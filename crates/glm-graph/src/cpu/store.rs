@@ -90,10 +90,11 @@ impl Store {
         self.tiers.as_deref_mut().filter(|_| !self.in_map)
     }
 
-    /// The next experts that can be computed; waits for one if need be. False when none is left.
-    pub(crate) fn wave(&mut self, wave: &mut Vec<Served>) -> bool {
+    /// The next experts that can be computed, `together` or more unless they are the last; waits for them if need be. False
+    /// when none is left.
+    pub(crate) fn wave(&mut self, wave: &mut Vec<Served>, together: usize) -> bool {
         if let Some(tiers) = self.slots() {
-            return tiers.wave(wave);
+            return tiers.wave(wave, together);
         }
         wave.clear();
         wave.append(&mut self.mapped);

@@ -126,16 +126,18 @@ impl Tiers {
         self.directory.credit(ExpertId { layer: self.layer, expert: served.expert as u16 }, uses);
     }
 
-    /// The next experts to compute. With nothing ready it waits for the drive.
-    pub(crate) fn wave(&mut self, wave: &mut Vec<Served>) -> bool {
+    /// The next experts to compute. With nothing ready it waits for the drive, and with fewer than `together` it waits for
+    /// more of those that are on their way: a batch's experts are computed one on each thread.
+    pub(crate) fn wave(&mut self, wave: &mut Vec<Served>, together: usize) -> bool {
         wave.clear();
         loop {
             self.receive();
             self.decide(false);
-            if !self.ready.is_empty() {
+            if self.ready.len() >= together || (!self.ready.is_empty() && self.waiting.is_empty()) {
                 let expert = self.pass[usize::from(self.layer)].bytes;
                 let busy = !self.waiting.is_empty() || !self.todo.is_empty();
-                let most = if busy { (AT_ONCE / expert.max(1)).max(1) as usize } else { usize::MAX };
+                let most = (AT_ONCE / expert.max(1)).max(together as u64) as usize;
+                let most = if busy { most } else { usize::MAX };
                 let n = self.ready.len().min(most);
                 wave.extend(self.ready.drain(..n));
                 return true;
