@@ -125,6 +125,9 @@ pub fn json(engine: &Engine) -> Json {
     let (Some(c), Some(report)) = (engine.exec.tier_counters(), engine.exec.drive_report()) else {
         return json!({});
     };
+    let fed = engine.exec.counters();
+    let tokens = (fed.prefilled + fed.decoded).max(1) as f64;
+    let per_token = |n: u64| n as f64 / tokens;
     let direct = report.files.iter().all(nvme_reader::FileReport::is_direct);
     json!({
         "ram_bytes": engine.options.tiers.as_ref().map(|tiers| tiers.ram),
@@ -141,6 +144,16 @@ pub fn json(engine: &Engine) -> Json {
         "ahead_wasted": c.ahead_wasted,
         "ahead_cancelled": c.ahead_cancelled,
         "executed_routed_mass": 1.0,
+        "per_token": {
+            "hits": per_token(c.hits),
+            "misses": per_token(c.misses),
+            "reads": per_token(c.reads),
+            "read_bytes": per_token(c.bytes),
+            "waits": per_token(c.waits),
+            "wait_ms": per_token(c.wait_ns) / 1e6,
+            "ahead_useful": per_token(c.ahead_useful),
+            "ahead_wasted": per_token(c.ahead_wasted),
+        },
         "drive": report.backend.to_string(),
         "direct": direct,
     })
