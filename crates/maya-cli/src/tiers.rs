@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use glm_graph::{MemoryPlan, Model, TierOptions, TierPlan};
+use glm_graph::{Executor, MemoryPlan, Model, TierOptions, TierPlan};
 use serde_json::{Value as Json, json};
 use tier_cache::{Loaded, Usage};
 
