@@ -12,7 +12,7 @@ use crate::instruments;
 use crate::process::{describe, output, run};
 use crate::workspace::Workspace;
 
-const OPERATIONS: u64 = 20_000_000;
+const OPERATIONS: u64 = 5_000_000;
 const KILLS: u32 = 200;
 /// Anonymous memory beyond the slots, the state and the caches: buffers, threads, the program itself.
 const BESIDE: u64 = 250_000_000;
