@@ -34,6 +34,8 @@ impl Arguments {
 pub struct Origin {
     path: PathBuf,
     head: Value,
+    /// What paths below the workspace's root begin with.
+    root: String,
 }
 
 impl Origin {
@@ -81,7 +83,7 @@ impl Origin {
             "command": format!("cargo xtask {}", command.join(" ")),
             "machine": machine::describe(),
         });
-        Ok(Self { path, head })
+        Ok(Self { path, head, root: format!("{}/", workspace.root.display()) })
     }
 
     /// Writes the head and the fields of `body` as one JSON object.
@@ -93,7 +95,8 @@ impl Origin {
             object.extend(body);
         }
         let name = self.path.display().to_string();
-        let mut text = serde_json::to_string_pretty(&object)?;
+        // Where the tree lies is nobody's business, and says nothing elsewhere.
+        let mut text = serde_json::to_string_pretty(&object)?.replace(&self.root, "");
         text.push('\n');
         // `create_new`: two runs that end at once do not overwrite each other.
         let mut file =
