@@ -45,7 +45,10 @@ pub fn choose(
             Spare::Bytes(spare) => Budget::Bytes(spare),
         },
     };
-    options.ram = amount.of(TierPlan::of(model, &options)?.all_bytes);
+    options.ram = match amount {
+        Budget::Bytes(bytes) => bytes,
+        share @ Budget::Share(_) => share.of(TierPlan::of(model, &options)?.all_bytes),
+    };
     let tiers = TierPlan::of(model, &options)?;
     if let Some(room) = memory.room() {
         let need = plan.anonymous().saturating_add(tiers.bytes());

@@ -145,7 +145,7 @@ impl Tiers {
         let reader = read::open(model, options)?;
         let config = model.config();
         let layers = layers(model, &reader)?;
-        let plan = TierPlan::of(model, options)?;
+        let plan = TierPlan::divide(model, options, &layers)?;
         let mut of_block = vec![None; model.weights().blocks.len()];
         layers.iter().enumerate().for_each(|(at, layer)| of_block[layer.block] = Some(at as u16));
 
@@ -287,7 +287,11 @@ impl TierPlan {
     /// As [`CpuExecutor::new`](crate::CpuExecutor::new).
     pub fn of(model: &Model, options: &TierOptions) -> Result<Self, ExecError> {
         let reader = read::open(model, options)?;
-        let layers = layers(model, &reader)?;
+        Self::divide(model, options, &layers(model, &reader)?)
+    }
+
+    /// As [`of`](Self::of), where the layers are known.
+    fn divide(model: &Model, options: &TierOptions, layers: &[Layer]) -> Result<Self, ExecError> {
         let config = model.config();
         let landings = 2 * config.experts_used as u64;
         let largest = layers.iter().map(|layer| layer.slot_bytes as u64).max().unwrap_or(0);

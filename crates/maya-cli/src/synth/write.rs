@@ -132,6 +132,27 @@ impl Filler<'_> {
     }
 }
 
+/// For tests: the published model as a header over a file of holes. `None` where the filesystem has none of 96 GB, which is
+/// said with `what` is skipped.
+#[cfg(test)]
+pub fn full_of_holes(path: &std::path::Path, what: &str) -> Option<std::fs::File> {
+    use clap::Parser as _;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        shape: Shape,
+    }
+    let (layout, _) = layout(&Line::parse_from(["synth"]).shape).unwrap();
+    let mut file = std::fs::File::create(path).unwrap();
+    drop(layout.write_to(&mut file).unwrap());
+    if let Err(e) = file.set_len(layout.file_len().unwrap()) {
+        golden::skipped(format_args!("{what}: this filesystem has no files of 96 GB with holes ({e})"));
+        return None;
+    }
+    Some(file)
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;

@@ -391,10 +391,8 @@ fn layers(model: &Model) -> Vec<(u32, u64)> {
 mod tests {
     use std::os::unix::fs::FileExt;
 
-    use clap::Parser;
-
     use super::*;
-    use crate::synth::{shape::Shape, write};
+    use crate::synth::write;
 
     const GB: u64 = 1_000_000_000;
 
@@ -507,26 +505,12 @@ mod tests {
         assert_eq!([123.0, 12.3, 1.23, 0.123].map(significant), ["123", "12", "1.2", "0.12"]);
     }
 
-    #[derive(Parser)]
-    struct Line {
-        #[command(flatten)]
-        shape: Shape,
-    }
-
     /// The published model, as a header over a file of holes, on machines that cannot hold it.
     #[test]
     fn the_full_model_on_small_machines() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("full.gguf");
-        let (layout, _) = write::layout(&Line::parse_from(["synth"]).shape).unwrap();
-        let mut file = std::fs::File::create(&path).unwrap();
-        drop(layout.write_to(&mut file).unwrap());
-        if let Err(e) = file.set_len(layout.file_len().unwrap()) {
-            golden::skipped(format_args!(
-                "the full model on small machines: this filesystem has no files of 96 GB with holes ({e})"
-            ));
-            return;
-        }
+        let Some(file) = write::full_of_holes(&path, "the full model on small machines") else { return };
         let source = gguf::Model::open(&path).unwrap();
         // The one vector whose zeros the engine would refuse.
         for tensor in source.tensors().iter().filter(|t| t.name.ends_with(".ssm_a")) {
