@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: builds the release binary, runs `maya bench`, and keeps every sample in one dated file.
 
 mod matvec;
+mod replay;
 mod synth;
 mod tiers;
 
@@ -46,6 +47,8 @@ enum Suite {
     Cpu,
     /// Matrix times one vector, per format and instruction set, beside one core's read bandwidth
     Matvec,
+    /// Hit rates of cache policies on routing traces
+    Replay,
     /// How fast `maya synth` writes to memory
     Synth,
     /// Experts on two tiers: the drive, decode at several budgets against the layer-serial bound, cold starts
@@ -94,6 +97,7 @@ pub fn run_suite(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     let suite = match arguments.suite {
         Suite::Cpu => "cpu",
         Suite::Matvec => "matvec",
+        Suite::Replay => "replay",
         Suite::Synth => "synth",
         Suite::Tiers => "tiers",
     };
@@ -107,6 +111,7 @@ pub fn run_suite(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     let body = match arguments.suite {
         Suite::Cpu => cpu(workspace, arguments)?,
         Suite::Matvec => matvec::measure(workspace)?,
+        Suite::Replay => replay::measure(workspace, &arguments.binary(workspace)?)?,
         Suite::Synth => synth::measure(workspace, &arguments.binary(workspace)?, arguments.repeat)?,
         Suite::Tiers => tiers::measure(workspace, &arguments.binary(workspace)?, arguments.repeat)?,
     };

@@ -40,9 +40,13 @@ pub fn choose(
     };
     let amount = match args.ram {
         Some(Amount::Budget(budget)) => budget,
-        Some(Amount::Auto) | None => match spare(model, plan, memory) {
-            Spare::All => return Ok(None),
-            Spare::Bytes(spare) => Budget::Bytes(spare),
+        Some(Amount::Auto) | None => match memory.room().filter(|_| is_in_files(model)) {
+            None => return Ok(None),
+            Some(room) => match Spare::of(room, plan.anonymous(), plan.weights - plan.routed, plan.routed) {
+                Spare::All => return Ok(None),
+                Spare::Slots(spare) => Budget::Bytes(spare),
+                Spare::Nothing => Budget::Bytes(0),
+            },
         },
     };
     options.ram = match amount {
@@ -71,26 +75,38 @@ pub fn choose(
     Ok(Some((options, tiers)))
 }
 
-enum Spare {
+/// What `--ram auto` makes of the memory that can be had: one answer for the engine, for `doctor` and for `plan`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spare {
     /// Every weight fits beside what is needed.
     All,
     /// So many bytes for slots.
-    Bytes(u64),
+    Slots(u64),
+    /// Not even what every token reads fits.
+    Nothing,
 }
 
-/// What is left for expert slots when dense weights, state, caches, buffers and a reserve are provided for.
-fn spare(model: &Model, plan: &MemoryPlan, memory: &Memory) -> Spare {
-    // A model inside the program has no file to read experts from, and is small.
-    let in_file = model.gguf().shards().iter().all(|shard| shard.path.is_file());
-    let Some(room) = memory.room().filter(|_| in_file) else { return Spare::All };
-    let left = room.saturating_sub(plan.anonymous());
-    if plan.weights <= left {
-        return Spare::All;
+impl Spare {
+    /// Of `room` bytes, when `beside` bytes of state, caches and buffers, the weights outside of the routed experts and
+    /// the [`reserve`] are provided for.
+    pub fn of(room: u64, beside: u64, dense: u64, routed: u64) -> Self {
+        let left = room.saturating_sub(beside).saturating_sub(reserve(room)).checked_sub(dense);
+        match left {
+            Some(left) if left >= routed => Self::All,
+            Some(left) if left > 0 => Self::Slots(left),
+            _ => Self::Nothing,
+        }
     }
-    // A twentieth for everybody else, at least half a gigabyte.
-    let reserve = (room / 20).max(512 << 20);
-    let dense = plan.weights.saturating_sub(plan.routed);
-    Spare::Bytes(left.saturating_sub(dense).saturating_sub(reserve))
+}
+
+/// What `--ram auto` leaves of `room` bytes to everybody else: a twentieth, at least half a gigabyte.
+pub fn reserve(room: u64) -> u64 {
+    (room / 20).max(512 << 20)
+}
+
+/// A model inside the program has no file to read experts from, and is small.
+fn is_in_files(model: &Model) -> bool {
+    model.gguf().shards().iter().all(|shard| shard.path.is_file())
 }
 
 /// The files of a copy of the model, in order.
@@ -165,6 +181,18 @@ pub fn json(engine: &Engine) -> Json {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const GB: u64 = 1_000_000_000;
+
+    /// `doctor` said that all fits where the engine then chose tiers: the two had a formula each.
+    #[test]
+    fn memory_is_shared_out_in_one_place() {
+        let of = |room| Spare::of(room, GB, 10 * GB, 86 * GB);
+        assert_eq!(of(128 * GB), Spare::All);
+        assert_eq!(of(100 * GB), Spare::Slots((100 - 1 - 5 - 10) * GB), "5 of reserve");
+        assert_eq!([of(11 * GB), of(0)], [Spare::Nothing; 2]);
+        assert_eq!((reserve(GB), reserve(40 * GB)), (512 << 20, 2 * GB));
+    }
 
     #[test]
     fn a_model_inside_the_program_is_never_tiered_by_itself() {

@@ -35,8 +35,10 @@ pub struct LayerNeed {
 pub struct SlotRules {
     /// Experts that one token uses in a layer.
     pub experts_per_token: u32,
-    /// Slots of a layer that are kept empty for the next miss.
+    /// Slots of a layer that are kept for the next miss.
     pub spares: u32,
+    /// Whether a spare goes on holding its expert until it is claimed ([`Geometry::yielding`](crate::Geometry::yielding)).
+    pub yielding: bool,
 }
 
 impl SlotRules {
@@ -49,7 +51,8 @@ impl SlotRules {
 
     /// The experts that `slots` slots hold at a token's end.
     pub fn residents_of(&self, slots: u32, experts: u32) -> u32 {
-        slots.min(experts) - self.spares_of(slots, experts).min(slots)
+        let empty = if self.yielding { 0 } else { self.spares_of(slots, experts) };
+        slots.min(experts) - empty.min(slots)
     }
 
     fn floor(&self, experts: u32) -> u32 {
@@ -57,7 +60,7 @@ impl SlotRules {
     }
 }
 
-/// The one rule for spares: what a budget divides by and what a directory keeps empty must not differ.
+/// The one rule for spares: what a budget divides by and what a directory keeps free must not differ.
 pub(crate) fn spares(wanted: u32, slots: u32, experts: u32) -> u32 {
     if slots < FEWEST_TO_SPARE || slots >= experts { 0 } else { wanted.min(slots - 1) }
 }

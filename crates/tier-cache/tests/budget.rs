@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tier_cache::{Budget, BudgetError, LayerNeed, Shares, SlotRules};
 
-const RULES: SlotRules = SlotRules { experts_per_token: 8, spares: 3 };
+const RULES: SlotRules = SlotRules { experts_per_token: 8, spares: 3, yielding: false };
 const FLOOR: u32 = 8 + 3 + 16;
 
 fn layer(slot_bytes: u64, experts: u32, counts: &[u32]) -> LayerNeed {
@@ -120,8 +120,9 @@ proptest! {
     #[test]
     fn more_bytes_never_give_a_layer_less(
         layers in needs(), bytes in 0_u64..20_000, more in 0_u64..2_000, k in 0_u32..9, spares in 0_u32..5,
+        yielding: bool,
     ) {
-        let rules = SlotRules { experts_per_token: k, spares };
+        let rules = SlotRules { experts_per_token: k, spares, yielding };
         let small = Budget::for_layers(bytes, &layers, rules).expect("slots have bytes");
         let large = Budget::for_layers(bytes + more, &layers, rules).expect("slots have bytes");
         prop_assert!(small.bytes <= bytes && large.bytes <= bytes + more);

@@ -310,7 +310,7 @@ impl TierPlan {
                     .map_or_else(Shares::unknown, |u| Shares::from_counts(u.layer_counts(at as u16))),
             })
             .collect();
-        let rules = SlotRules { experts_per_token: config.experts_used as u32, spares: 3 };
+        let rules = SlotRules { experts_per_token: config.experts_used as u32, spares: 3, yielding: true };
         let for_slots = options.ram - if inside { landing_bytes } else { 0 };
         let budget =
             Budget::for_layers(for_slots, &needs, rules).map_err(|e| ExecError::Tiers(e.to_string()))?;

@@ -12,6 +12,7 @@ use super::sizes::Sizes;
 use crate::drive::{self, Job};
 use crate::machine::Memory;
 use crate::synth::blocks::{self, Random};
+use crate::tiers::reserve;
 
 /// Weights of all threads: beyond their caches. A thread has no less than the second number and no more than the third.
 const WEIGHTS: [usize; 3] = [256 << 20, 4 << 20, 24 << 20];
@@ -23,9 +24,6 @@ const COLS: usize = 4096;
 const READ: u32 = 2 << 20;
 const READS: u64 = 256;
 
-/// Memory that is left alone: the system's, and buffers.
-const RESERVE: u64 = 1 << 30;
-
 /// This machine without a GPU. `path` is a file of the model on the drive in question; without one the drive is not known.
 ///
 /// # Errors
@@ -33,7 +31,7 @@ const RESERVE: u64 = 1 << 30;
 pub fn here(path: Option<&Path>, sizes: &Sizes) -> Result<Given> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let room = Memory::read().room().unwrap_or(0);
-    let ram = room.saturating_sub(sizes.always_bytes).saturating_sub(RESERVE);
+    let ram = room.saturating_sub(sizes.always_bytes).saturating_sub(reserve(room));
     let rate = |ty, what: &str| -> Result<Option<Said<Cost>>> {
         let source = format!("measured: {what} on {threads} threads");
         Ok(Some(Said::new(Cost::Gbps(matvec_gbps(ty, threads)?), source)))
@@ -54,7 +52,7 @@ pub fn here(path: Option<&Path>, sizes: &Sizes) -> Result<Given> {
         },
         ram: Some(Said::new(
             Room::Bytes(ram as f64),
-            "measured: available memory less what every token reads and 1 GiB",
+            "measured: available memory less what every token reads and a reserve",
         )),
         ..Given::default()
     })

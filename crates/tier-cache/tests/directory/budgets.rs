@@ -9,12 +9,14 @@ use crate::scene::{Scene, expert, three_tiers, two_tiers};
 #[test]
 fn budgets_and_directories_agree_on_spares() {
     for spares in 0..6 {
-        let rules = SlotRules { experts_per_token: 2, spares };
+        let rules = SlotRules { experts_per_token: 2, spares, yielding: false };
         for slots in 0..12 {
             let geometry = Geometry { spares, near: vec![slots], ..two_tiers(0) };
             let kept = geometry.spares_of(slots);
             assert_eq!(kept, rules.spares_of(slots, 8), "{spares} of {slots}");
             assert_eq!(rules.residents_of(slots, 8), slots.min(8) - kept);
+            let yielding = SlotRules { yielding: true, ..rules };
+            assert_eq!(yielding.residents_of(slots, 8), slots.min(8), "a spare that yields holds an expert");
             assert!(kept == 0 || ((4..8).contains(&slots) && kept < slots));
         }
     }

@@ -7,7 +7,7 @@ use tier_cache::{
 
 use crate::scene::{Scene, two_tiers};
 
-const RULES: SlotRules = SlotRules { experts_per_token: 8, spares: 3 };
+const RULES: SlotRules = SlotRules { experts_per_token: 8, spares: 3, yielding: false };
 
 /// The near tier was half empty at any budget: the planner took every expert for 25.2 MB, and they had 13.4.
 ///

@@ -13,15 +13,12 @@ use crate::group::Group;
 use crate::machine::Memory;
 use crate::output::{bytes, count};
 use crate::survey::Survey;
+use crate::tiers::{Spare, reserve};
 
 /// Context without --ctx, as the engine chooses it.
 const CTX: usize = 32_768;
 /// The least context that is worth suggesting.
 const CTX_LEAST: usize = 2048;
-/// Memory that is left alone: the system's, and what programs take for a moment.
-const RESERVE: u64 = 1 << 30;
-/// Slots of a layer that the tiers keep empty for the next miss.
-const SPARES: u32 = 3;
 /// Seconds of a cold start beside reading.
 const START_SECONDS: f64 = 2.0;
 
@@ -37,6 +34,13 @@ struct Weights {
     n_experts: u64,
     /// Experts of a token, all layers.
     token: u64,
+}
+
+impl Weights {
+    /// What the engine keeps in memory before it gives any to experts.
+    fn kept(&self) -> u64 {
+        self.dense.saturating_add(self.nextn)
+    }
 }
 
 /// Where the routed experts would be.
@@ -120,20 +124,22 @@ impl<'a> Outlook<'a> {
     }
 
     fn place(&self, plan: impl FnOnce(u64) -> Result<TierPlan, String>) -> Place {
-        let left = self.room.map(|room| room.checked_sub(self.beside));
-        let left = match left {
-            Some(None) => return Place::Refused,
-            _ if self.path.is_none() => return Place::Program,
-            _ if self.weights.experts == 0 => return Place::Nowhere,
-            None => return Place::Unknown,
-            Some(Some(left)) => left,
-        };
-        let left = left.saturating_sub(RESERVE);
-        match left.checked_sub(self.weights.dense) {
-            None | Some(0) => Place::Drive,
-            Some(left) if left >= self.weights.experts => Place::Memory,
-            Some(ram) => Place::Tiers { ram, plan: plan(ram) },
+        match self.room {
+            Some(room) if room < self.beside => Place::Refused,
+            _ if self.path.is_none() => Place::Program,
+            _ if self.weights.experts == 0 => Place::Nowhere,
+            None => Place::Unknown,
+            Some(room) => match Spare::of(room, self.beside, self.weights.kept(), self.weights.experts) {
+                Spare::Nothing => Place::Drive,
+                Spare::All => Place::Memory,
+                Spare::Slots(ram) => Place::Tiers { ram, plan: plan(ram) },
+            },
         }
+    }
+
+    /// What is left to everybody else.
+    fn reserve(&self) -> u64 {
+        self.room.map_or(0, reserve)
     }
 
     pub(super) fn findings(&self) -> Vec<Finding> {
@@ -172,11 +178,12 @@ impl<'a> Outlook<'a> {
     fn experts(&self) -> Finding {
         let room = self.room.map_or("memory of unknown size".to_owned(), bytes);
         let beside = format!(
-            "{} of dense weights, {} of state, caches ({} tokens of context) and buffers, and {} of reserve",
-            bytes(self.weights.dense),
+            "{} of weights that are no routed experts, {} of state, caches ({} tokens of context) and buffers, and {} of \
+             reserve",
+            bytes(self.weights.kept()),
             bytes(self.beside),
             count(self.ctx as u64),
-            bytes(RESERVE)
+            bytes(self.reserve())
         );
         let found = match &self.place {
             Place::Nowhere => "the model has none".to_owned(),
@@ -223,7 +230,7 @@ impl<'a> Outlook<'a> {
         let facts = json!({
             "room": self.room,
             "beside": self.beside,
-            "reserve": RESERVE,
+            "reserve": self.reserve(),
             "ctx": self.ctx,
             "all_fit": matches!(self.place, Place::Memory | Place::Program | Place::Nowhere),
             "ram_auto": ram,
@@ -238,14 +245,13 @@ impl<'a> Outlook<'a> {
             Place::Nowhere | Place::Program | Place::Memory => Some(0),
             Place::Unknown | Place::Refused => None,
             Place::Drive => {
-                let left = self.room?.saturating_sub(self.beside).saturating_sub(RESERVE);
+                let left = self.room?.saturating_sub(self.beside).saturating_sub(self.reserve());
                 Some(self.weights.token.saturating_add(self.weights.dense.saturating_sub(left)))
             }
             Place::Tiers { plan, .. } => {
                 let plan = plan.as_ref().ok()?;
                 let misses = self.layers.iter().zip(&plan.slots).map(|(&(experts, blob), &slots)| {
-                    let kept = if slots <= SPARES || slots >= experts { slots } else { slots - SPARES };
-                    let missing = 1.0 - f64::from(kept.min(experts)) / f64::from(experts.max(1));
+                    let missing = 1.0 - f64::from(slots.min(experts)) / f64::from(experts.max(1));
                     self.used as f64 * blob as f64 * missing
                 });
                 Some(misses.sum::<f64>() as u64)
@@ -315,7 +321,7 @@ impl<'a> Outlook<'a> {
         let found = match (&command, &self.place) {
             (Some(line), Place::Drive) => format!(
                 "{line} works, and is slow here: a machine with {} of free memory keeps at least the dense weights",
-                bytes(self.weights.dense + self.beside + RESERVE)
+                bytes(self.weights.kept().saturating_add(self.beside).saturating_add(self.reserve()))
             ),
             (Some(line), _) => line.clone(),
             (None, Place::Refused) => {
@@ -459,16 +465,16 @@ mod tests {
             &some,
             &[
                 "not all fit: 32.0 GB",
-                "slots, 73 of 288",
-                "1.81 GB from the drive",
-                "at 3.00 GB/s no more than 1.7 tokens",
+                "slots, 65 of 288",
+                "1.85 GB from the drive",
+                "at 3.00 GB/s no more than 1.6 tokens",
             ],
             tiers,
         );
         check(&outlook(Some(32 * GB), None), &["since the drive was not measured"], tiers);
         check(
             &outlook(Some(4 * GB), rate),
-            &["none fits: 4.00 GB", "works, and is slow here", "10.1 GB"],
+            &["none fits: 4.00 GB", "works, and is slow here", "11.5 GB"],
             chat,
         );
         check(&outlook(Some(GB / 2), rate), &["maya refuses to start", "more than 1.00 GB"], None);
@@ -481,12 +487,12 @@ mod tests {
         check(&Outlook { runs: false, ..outlook(None, None) }, &["the engine refuses"], None);
     }
 
-    /// 8 experts of 42 layers at 7.11 MB are 2.39 GB: a layer with 73 slots keeps 70 experts and misses 218 of 288.
+    /// 8 experts of 42 layers at 7.11 MB are 2.39 GB: a layer with 65 slots misses 223 of 288.
     #[test]
     fn uniform_routing_misses_what_has_no_slot() {
         let it = outlook(Some(32 * GB), Some(3e9));
         let all = 42.0 * 8.0 * 7_110_000.0;
-        let wanted = all * 218.0 / 288.0;
+        let wanted = all * 223.0 / 288.0;
         let found = it.drive_bytes().unwrap() as f64;
         assert!((found - wanted).abs() < 2.0, "{found} {wanted}");
         let token = it.token();
@@ -557,7 +563,7 @@ mod tests {
     fn facts_of_the_slots() {
         let it = outlook(Some(32 * GB), None);
         assert_eq!(facts(&it)["slots"].as_array().unwrap().len(), 42);
-        assert_eq!((&facts(&it)["all_fit"], &facts(&it)["reserve"]), (&json!(false), &json!(RESERVE)));
+        assert_eq!((&facts(&it)["all_fit"], &facts(&it)["reserve"]), (&json!(false), &json!(1_600_000_000_u64)));
         assert_eq!(facts(&outlook(Some(128 * GB), None))["all_fit"], json!(true));
     }
 }
