@@ -5,6 +5,8 @@
 
 mod activation;
 mod block;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod dense;
 mod dequantize;
 mod float_mode;
