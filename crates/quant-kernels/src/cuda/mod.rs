@@ -1,11 +1,22 @@
 //! Devices behind NVIDIA's driver: their memory, streams and graphs, and the device code that runs there.
 //!
-//! `driver` holds everything that is unsafe to call. The libraries are looked for when the program runs, so a machine
-//! without them gets a sentence.
+//! `driver` holds what owns the driver's handles, `unit` names the device code under `kernels/`, `nvrtc` compiles it,
+//! `pack` keeps what was compiled, `store` finds it for a device. Libraries are looked for when the program runs, so a
+//! machine without them gets a sentence.
 
 mod driver;
+mod nvrtc;
+mod pack;
+mod probe;
+mod store;
+mod unit;
 
 pub use driver::{
     Args, Buffer, Context, Device, DeviceSlice, DriverError, Event, Graph, Grid, HostRegistration, Kernel,
     Module, Pinned, Priority, Start, Stream, Timing,
 };
+pub use nvrtc::{Compiled, Nvrtc, NvrtcError, Resources};
+pub use pack::{Entry, Pack, PackError, write_whole};
+pub use probe::{ProbeError, self_test};
+pub use store::{KernelStore, Origin, StoreError, StoreOptions};
+pub use unit::{Arch, ArchError, Key, PROBE, UNITS, Unit, Version, options, unit};
