@@ -222,4 +222,47 @@ pub enum ExecError {
     /// The tiers cannot be made.
     #[error("experts cannot be kept in tiers: {0}")]
     Tiers(String),
+    /// All sequences that there is device memory for are open.
+    #[error("all {slots} sequences that there is memory for are open: close one first")]
+    NoSlot {
+        /// How many can be open.
+        slots: usize,
+    },
+    /// The device's memory does not hold the model.
+    #[error(
+        "{needed} bytes of device memory are needed and {room} bytes {}: {parts}",
+        if *limited { "are allowed by --vram" } else { "are free" }
+    )]
+    DeviceMemory {
+        /// Bytes of everything.
+        needed: u64,
+        /// Bytes that there are.
+        room: u64,
+        /// Whether a limit of the caller's is what they do not fit.
+        limited: bool,
+        /// What they are for.
+        parts: String,
+    },
+    /// A part of the file could not be read.
+    #[error("the weights cannot be brought to the device: {0}")]
+    Load(String),
+    /// There is no device code for a format or an operation.
+    #[error("there is no device code for {0}")]
+    NoKernel(String),
+    /// The driver refused something, or the device failed.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Device(#[from] quant_kernels::cuda::DriverError),
+    /// Device code was not found.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Code(#[from] quant_kernels::cuda::StoreError),
+}
+
+#[cfg(feature = "cuda")]
+impl ExecError {
+    /// Of a file that could not be read while its weights were loaded.
+    pub(crate) fn file(error: gguf::Error) -> Self {
+        Self::Load(error.to_string())
+    }
 }

@@ -43,6 +43,17 @@ pub enum Want {
     Both(SamplerParams),
 }
 
+impl Want {
+    /// How to draw a token, where one is wanted.
+    #[must_use]
+    pub fn params(&self) -> Option<&SamplerParams> {
+        match self {
+            Self::Logits => None,
+            Self::Sample(params) | Self::Both(params) => Some(params),
+        }
+    }
+}
+
 /// One token of one sequence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {

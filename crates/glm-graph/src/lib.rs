@@ -5,11 +5,13 @@
 //!
 //! Sections named "model-spec" are those of the specification that docs/MODEL.md follows.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 mod choice;
 mod config;
 mod cpu;
+#[cfg(feature = "cuda")]
+mod cuda;
 mod error;
 mod executor;
 mod generate;
@@ -27,6 +29,8 @@ pub use config::{Config, MixerKind};
 pub use cpu::{
     CpuExecutor, CpuOptions, HiddenRows, LayerPass, Observer, TierCounters, TierOptions, TierPlan,
 };
+#[cfg(feature = "cuda")]
+pub use cuda::{CudaExecutor, CudaOptions, DevicePlan, UNITS as CUDA_UNITS};
 pub use error::{Dims, ExecError, LoadError};
 pub use executor::{Counters, Executor, Input, SeqId, Step, StepRow, Ticket, Token, Want};
 pub use generate::{Finish, GenerateEvent, GenerateOptions, generate};

@@ -7,7 +7,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use glm_chat::Tokenizer;
 use glm_graph::{CpuExecutor, CpuOptions, ExecError, Executor, MemoryPlan, Model, SamplerParams, TierPlan};
 
-use crate::args::{Amount, Device, EngineArgs, Kv, Precision, SamplingArgs};
+use crate::args::{Amount, EngineArgs, Kv, Precision, SamplingArgs};
+use crate::device;
+use crate::exec::Exec;
 use crate::machine::Memory;
 use crate::output::{bytes, count, note};
 use crate::progress::Waiting;
@@ -25,7 +27,7 @@ pub struct Engine {
     /// Config, weights, file.
     pub model: Arc<Model>,
     /// What computes.
-    pub exec: CpuExecutor,
+    pub exec: Exec,
     /// How it was made.
     pub options: CpuOptions,
     /// What it needs of memory.
@@ -52,14 +54,6 @@ impl Engine {
     /// # Errors
     /// As there.
     pub fn load_for(args: &EngineArgs, sequences: u64) -> Result<Self> {
-        if let Device::Cuda(device) = &args.device {
-            bail!(
-                "--device {device}: this build has no CUDA executor yet; use --device cpu (or leave it at auto)"
-            );
-        }
-        if let Some((flag, instead)) = args.later.given() {
-            bail!("{flag} is not in this build yet: {instead}; leave it out");
-        }
         let started = Instant::now();
         let mut source = Source::open(args.model.model.as_deref())?;
         if source.path.is_none() && matches!(args.tiers.ram, Some(Amount::Budget(_))) {
@@ -74,14 +68,32 @@ impl Engine {
         let mut plan = CpuExecutor::plan(&model, &options);
         plan.state = plan.state.saturating_mul(sequences);
         plan.caches = plan.caches.saturating_mul(sequences);
+        let model = Arc::new(model);
+        if let Some(exec) = device::choose(args, &model, &options, &name)? {
+            let (tiers, load_time) = (None, started.elapsed());
+            return Ok(Self { name, model, exec, options, plan, tiers, load_time, file_bytes });
+        }
         let memory = Memory::read();
         fits(&plan, &memory, &name)?;
         let (tier_options, tiers) = tiers::choose(&args.tiers, &model, &plan, &memory, &name)?.unzip();
         options.tiers = tier_options;
         warn_of_rereads(&plan, &memory, &name, options.tiers.is_some());
-        let model = Arc::new(model);
-        let exec = CpuExecutor::new(Arc::clone(&model), options.clone())?;
+        let exec = Exec::Cpu(Box::new(CpuExecutor::new(Arc::clone(&model), options.clone())?));
         Ok(Self { name, model, exec, options, plan, tiers, load_time: started.elapsed(), file_bytes })
+    }
+
+    /// A new executor over the same weights: what a panic or a device's failure left behind is dropped with the old one.
+    ///
+    /// # Errors
+    /// The executor's.
+    pub fn restart(&mut self) -> Result<(), ExecError> {
+        let cpu = CpuExecutor::new(Arc::clone(&self.model), self.options.clone())?;
+        // A device's memory is free only when its executor is gone.
+        let old = std::mem::replace(&mut self.exec, Exec::Cpu(Box::new(cpu)));
+        if let Some(exec) = device::again(old, &self.model)? {
+            self.exec = exec;
+        }
+        Ok(())
     }
 
     /// Refuses a prompt that the model cannot take, before anything is computed.
@@ -111,6 +123,14 @@ impl Engine {
             );
         }
         Ok(())
+    }
+
+    /// What computes, for people.
+    pub fn device_line(&self, precision: &str) -> String {
+        match self.exec.cpu() {
+            Some(_) => format!("cpu, {}, {} threads, {precision}", self.exec.describe(), self.threads()),
+            None => format!("cuda, {}, {precision}", self.exec.describe()),
+        }
     }
 
     /// Threads in use.

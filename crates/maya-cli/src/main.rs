@@ -5,9 +5,11 @@
 mod args;
 mod cmd;
 mod demo;
+mod device;
 mod drive;
 mod dump;
 mod engine;
+mod exec;
 mod group;
 mod interrupt;
 mod logs;

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use glm_graph::{CpuExecutor, ExecError, Executor, GenerateEvent, GenerateOptions, generate};
+use glm_graph::{ExecError, Executor, GenerateEvent, GenerateOptions, generate};
 use server::{EngineError, Event, Finish, Generate, ModelInfo, Options};
 
 use crate::engine::Engine;
@@ -65,9 +65,7 @@ impl Generate for Served {
 
     /// A new executor over the same weights: what a panic left behind is dropped with the old one.
     fn recover(&mut self) -> Result<(), EngineError> {
-        let model = Arc::clone(&self.engine.model);
-        self.engine.exec = CpuExecutor::new(model, self.engine.options.clone()).map_err(error)?;
-        Ok(())
+        self.engine.restart().map_err(error)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A codebook entry is 8 (or 4) weights in one word, the first weight in the lowest byte.
 
-mod codes;
+pub(crate) mod codes;
 
 /// `[-8, 0, 8]` of IQ1_S and IQ1_M: the format's values -1, 0, 1 times 8, so that its shift of 1/8 is 1.
 pub(crate) static IQ1: [u64; 2048] = expand8(&codes::IQ1_S_GRID, [0xf8, 0, 8, 0]);

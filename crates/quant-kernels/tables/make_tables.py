@@ -28,7 +28,7 @@ def main():
         packed = [sum(int(c) << (bits * i) for i, c in enumerate(row)) for row in codes]
         print()
         print(f"/// `{name}`: {bits} bits a value, out of {values.tolist()}.")
-        print(f"pub(super) const {name.upper()}: [u16; {len(packed)}] = [")
+        print(f"pub(crate) const {name.upper()}: [u16; {len(packed)}] = [")
         for i in range(0, len(packed), PER_LINE):
             print("    " + ", ".join(f"0x{p:04x}" for p in packed[i : i + PER_LINE]) + ",")
         print("];")

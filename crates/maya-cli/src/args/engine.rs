@@ -43,9 +43,9 @@ pub struct EngineArgs {
     /// Memory for routed experts, and the drive they come from.
     #[command(flatten)]
     pub tiers: TierArgs,
-    /// Flags that say they are not here yet.
-    #[command(flatten)]
-    pub later: LaterArgs,
+    /// Most memory of the device to take: 40GB, 8GiB, or auto [default: auto, what is free]
+    #[arg(long, value_name = "BYTES", help_heading = "Memory")]
+    pub vram: Option<Amount>,
 }
 
 /// Memory for routed experts, and the drive they come from.
@@ -82,22 +82,6 @@ pub enum DriveChoice {
     Uring,
     /// Threads.
     Threads,
-}
-
-/// Flags of the full command line that this build knows and cannot follow. Hidden from the help, and each with a sentence
-/// of its own: a script written for a later build learns what is wrong.
-#[derive(Clone, Debug, Default, Args)]
-pub struct LaterArgs {
-    /// Memory of the GPU to use
-    #[arg(long, value_name = "BYTES", hide = true)]
-    pub vram: Option<String>,
-}
-
-impl LaterArgs {
-    /// The first flag that was given, with what it would do.
-    pub fn given(&self) -> Option<(&'static str, &'static str)> {
-        self.vram.is_some().then_some(("--vram", "nothing is kept in GPU memory"))
-    }
 }
 
 /// Where to compute.

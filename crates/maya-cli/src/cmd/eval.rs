@@ -17,6 +17,7 @@ use super::generate::CHUNK;
 use super::perplexity::{LogSoftmax, top};
 use crate::args::EvalArgs;
 use crate::engine::Engine;
+use crate::exec::Exec;
 use crate::output::Out;
 use crate::progress::Progress;
 use crate::source::Source;
@@ -177,7 +178,7 @@ struct Distance {
 }
 
 /// Both executors take the same tokens chunk by chunk, so that the rows of one chunk are all that is held.
-fn distance(base: &mut CpuExecutor, other: &mut CpuExecutor, ids: &[u32]) -> Result<Distance> {
+fn distance(base: &mut CpuExecutor, other: &mut Exec, ids: &[u32]) -> Result<Distance> {
     let (a, b) = (base.open_sequence()?, other.open_sequence()?);
     let mut total = Distance { sum: 0.0, largest: 0.0, same_top: 0 };
     let mut held: Vec<f32> = Vec::new();

@@ -83,7 +83,7 @@ fn block(engine: &Engine, url: &str, id: &str) -> String {
     line("size", &format!("{}, vocabulary {}", bytes(engine.file_bytes), count(engine.exec.vocab() as u64)));
     line("context", &format!("{} tokens", count(engine.options.ctx as u64)));
     let precision = format!("{:?}", engine.options.precision).to_lowercase();
-    line("device", &format!("cpu, {}, {} threads, {precision}", engine.exec.isa(), engine.threads()));
+    line("device", &engine.device_line(&precision));
     line(
         "memory",
         &format!(

@@ -1,5 +1,7 @@
 //! `maya parity`: this engine against golden values, level by level. `cargo xtask parity` runs it on the fixtures.
 
+#[cfg(feature = "cuda")]
+mod cuda;
 mod excuse;
 mod golden;
 mod greedy;
@@ -53,6 +55,9 @@ enum Level {
     Model,
     /// Continuations: tokens.
     Greedy,
+    /// A device: bits.
+    #[cfg(feature = "cuda")]
+    Cuda,
 }
 
 /// A selection closer than f32 rounding excuses a prompt; two such prompts in a run are a pattern.
@@ -85,6 +90,8 @@ pub fn run(args: &ParityArgs) -> Result<()> {
             Level::Text => words::run(&fixtures, &mut table)?,
             Level::Model => model::run(&fixtures, &mut table)?,
             Level::Greedy => greedy::run(&fixtures, &mut table)?,
+            #[cfg(feature = "cuda")]
+            Level::Cuda => cuda::run(&fixtures, &mut table)?,
         }
         if !args.json {
             table.print(printed, &mut out)?;

@@ -5,18 +5,22 @@
 //! machine without them gets a sentence.
 
 mod driver;
+mod matvec;
 mod nvrtc;
 mod pack;
 mod probe;
 mod store;
+mod tables;
 mod unit;
 
 pub use driver::{
     Args, Buffer, Context, Device, DeviceSlice, DriverError, Event, Graph, Grid, HostRegistration, Kernel,
     Module, Pinned, Priority, Start, Stream, Timing,
 };
+pub use matvec::{matvec_pair_unit, matvec_smem, matvec_unit};
 pub use nvrtc::{Compiled, Nvrtc, NvrtcError, Resources};
 pub use pack::{Entry, Pack, PackError, write_whole};
 pub use probe::{ProbeError, self_test};
 pub use store::{KernelStore, Origin, StoreError, StoreOptions};
+pub use tables::matvec_tables;
 pub use unit::{Arch, ArchError, Key, PROBE, UNITS, Unit, Version, options, unit};

@@ -12,7 +12,7 @@ use super::stream::Stream;
 /// Most arguments of a launch.
 const ARGUMENTS: usize = 40;
 /// Room for their values, in words of eight bytes.
-const WORDS: usize = 64;
+const WORDS: usize = 240;
 
 /// When the blocks of a launch may begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -1,0 +1,135 @@
+//! Parameters of kernels as both sides see them: `kernels/glm/*.cu` and `kernels/include/task.cuh` in Rust. Addresses are
+//! device addresses, 0 where there is nothing.
+
+use bytemuck::{Pod, Zeroable};
+
+/// Matrices of one launch at most: eight experts' gates and ups, and the shared expert's.
+pub(super) const MAX_TASKS: usize = 20;
+
+/// How a product's activations are made from what lies at `x`.
+pub(super) const PLAIN: u32 = 0;
+/// SwiGLU of `x` (gate) and `x2` (up), clamped at `limit`.
+pub(super) const SWIGLU: u32 = 1;
+
+/// One matrix times one vector.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(super) struct Task {
+    pub w: u64,
+    /// Where the address of the matrix's slot stands, if the router chooses it.
+    pub slot: u64,
+    pub x: u64,
+    pub x2: u64,
+    pub x3: u64,
+    pub y: u64,
+    pub rows: u32,
+    pub k: u32,
+    pub row_bytes: u32,
+    /// Of the matrix in its slot.
+    pub offset: u32,
+    pub kind: u32,
+    /// Which of the unit's two formats.
+    pub format: u32,
+    pub limit: f32,
+    /// Rows that share a vector; the next ones take the next `k` values. 0: all of them.
+    pub x_rows: u32,
+}
+
+/// The matrices of a launch and their blocks.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(super) struct Tasks {
+    pub task: [Task; MAX_TASKS],
+    pub first_block: [u32; MAX_TASKS + 1],
+    pub rows_of_block: [u32; MAX_TASKS],
+    pub n: u32,
+}
+
+/// How the streams change before a site reads them.
+pub(super) const KEEP: u32 = 0;
+/// By one vector.
+pub(super) const WRITE: u32 = 1;
+/// By weighted experts and the shared one.
+pub(super) const COMBINE: u32 = 2;
+
+/// A hyper-connection site.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(super) struct Site {
+    pub residual: u64,
+    pub next: u64,
+    pub y: u64,
+    pub experts: u64,
+    pub weights: u64,
+    pub gates: u64,
+    pub gates_out: u64,
+    pub mix: u64,
+    pub base: u64,
+    pub norm: u64,
+    pub x: u64,
+    pub partials: u64,
+    pub ended: u64,
+    pub fault: u64,
+    pub mode: u32,
+    pub k: u32,
+    pub hidden: u32,
+    pub streams: u32,
+    pub sinkhorn: u32,
+    pub code: u32,
+    pub scale: [f32; 3],
+    pub rms_eps: f32,
+    pub hc_eps: f32,
+    pub reserved: u32,
+}
+
+/// One token of a KDA layer.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(super) struct Kda {
+    pub raw: u64,
+    pub forget: u64,
+    pub gate: u64,
+    pub beta: u64,
+    pub taps: u64,
+    pub bias: u64,
+    pub decay: u64,
+    pub norm: u64,
+    pub states: u64,
+    pub out: u64,
+    pub position: u64,
+    pub fault: u64,
+    /// Values of a copy of the state.
+    pub copy: u64,
+    pub matrix: u32,
+    pub history: u32,
+    pub heads: u32,
+    pub d: u32,
+    pub taps_n: u32,
+    pub code: u32,
+    pub bound: f32,
+    pub rms_eps: f32,
+}
+
+/// The router's choice.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(super) struct Route {
+    pub logits: u64,
+    pub bias: u64,
+    pub table: u64,
+    pub ids: u64,
+    pub weights: u64,
+    pub slots: u64,
+    pub uses: u64,
+    pub experts: u32,
+    pub k: u32,
+    pub scale: f32,
+    pub reserved: u32,
+}
+
+// The sizes that the compiler of the device code gives the same structures.
+const _: () = assert!(size_of::<Task>() == 80);
+const _: () = assert!(size_of::<Tasks>() == MAX_TASKS * 80 + 4 * (2 * MAX_TASKS + 1) + 4);
+const _: () = assert!(size_of::<Site>() == 160);
+const _: () = assert!(size_of::<Kda>() == 136);
+const _: () = assert!(size_of::<Route>() == 72);

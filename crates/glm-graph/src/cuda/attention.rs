@@ -1,0 +1,182 @@
+//! Latent attention of one token: products, what it adds to the caches, which positions it attends to, and attention.
+
+use quant_kernels::cuda::{Args, DriverError, Grid};
+
+use super::launch;
+use super::scratch::{capacity, row_stride};
+use super::token::Pass;
+use super::weights::DsaPlaces;
+use crate::state::Kv;
+
+// Of kernels/include/indexer.cuh and attend.cuh.
+const INDEX_THREADS: u32 = 128;
+const INDEX_SMEM: u32 = 2 * 32 * 128 * 4 + 2 * 32 * 33 * 4;
+const COUNT_THREADS: u32 = 512;
+const COUNT_BLOCKS: u32 = 64;
+const COUNT_SMEM: u32 = 2048 * 4 + 32 * 4 + 16;
+const CHOICE_THREADS: u32 = 1024;
+const CHOICE_BLOCKS: u32 = 32;
+const CHOICE_SMEM: u32 = COUNT_SMEM + 2 * (16 * 1024 / 32) * 4;
+const SCORE_THREADS: u32 = 512;
+/// Heads that a block of scores takes at most.
+const SCORE_HEADS: u32 = 32;
+const TILE_ROWS: u32 = 32;
+const FAST_LATENT: u32 = 512;
+const MIX_THREADS: u32 = 128;
+const MIX_HEADS: u32 = 8;
+const MIX_TILE: u32 = 128;
+const WEIGHT_ROW: u32 = (MIX_TILE + 4) * 4;
+
+impl Pass<'_> {
+    pub(super) fn dsa(&self, w: &DsaPlaces) -> Result<(), DriverError> {
+        let (c, s) = (self.config, self.scratch);
+        let x = self.at(s.x);
+        let mut at = 0;
+        let places = w.first.map(|w| {
+            at += w.rows;
+            at - w.rows
+        });
+        let first = |i: usize| self.behind(s.first, places[i]);
+        let products: Vec<_> =
+            w.first.iter().enumerate().map(|(i, w)| self.product(w, x, first(i))).collect();
+        self.products(&products)?;
+        self.prepare(w, [first(0), first(1), first(2), first(3)])?;
+        let queries = c.heads * c.key_dim;
+        self.products(&[
+            self.product(&w.q_b, self.at(s.low), self.at(s.second)),
+            self.product(&w.index_q_b, self.at(s.low), self.behind(s.second, queries)),
+        ])?;
+        self.choose(w, self.behind(s.second, queries), first(4))?;
+        // Each head's queries meet its own matrix.
+        let mut absorb = self.product(&w.k_b, self.at(s.second), self.at(s.absorbed));
+        absorb.task.x_rows = c.latent as u32;
+        self.products(&[absorb])?;
+        self.attend(w)?;
+        let mut expand = self.product(&w.v_b, self.at(s.mixed), self.at(s.joined));
+        expand.task.x_rows = c.value_dim as u32;
+        self.products(&[expand])?;
+        self.products(&[self.product(&w.out, self.at(s.joined), self.at(s.y))])
+    }
+
+    fn is_half(&self) -> u32 {
+        u32::from(self.kv == Kv::F16)
+    }
+
+    fn prepare(&self, w: &DsaPlaces, [q_a, kv_a, keys, gates]: [u64; 4]) -> Result<(), DriverError> {
+        let (c, s, cache) = (self.config, self.scratch, &self.slot.caches[w.nth]);
+        let args = Args::new()
+            .pointer(q_a)
+            .pointer(kv_a)
+            .pointer(keys)
+            .pointer(gates)
+            .pointer(self.at(w.q_a_norm))
+            .pointer(self.at(w.kv_a_norm))
+            .pointer(self.at(w.k_norm))
+            .pointer(self.at(w.k_bias))
+            .pointer(self.at(w.ape))
+            .pointer(self.at(s.position))
+            .pointer(self.at(s.low))
+            .pointer(self.at(cache.latents))
+            .pointer(self.at(cache.open_keys))
+            .pointer(self.at(cache.open_gates))
+            .pointer(self.at(cache.pooled))
+            .u32(c.q_rank as u32)
+            .u32(c.latent as u32)
+            .u32(c.index_dim as u32)
+            .u32(c.kpool as u32)
+            .u32(self.is_half())
+            .f32(c.rms_eps)
+            .f32(c.ln_eps);
+        let longest = c.q_rank.div_ceil(256).max(c.latent.div_ceil(256)).max(c.index_dim) as u32;
+        let grid = Grid::new(3, 256).with_smem(4 * longest).early();
+        launch::kernel(self.stream, &self.kernels.dsa.prepare, grid, args)
+    }
+
+    /// Scores of the pools, and the best of them.
+    fn choose(&self, w: &DsaPlaces, queries: u64, weights: u64) -> Result<(), DriverError> {
+        let (c, s, cache) = (self.config, self.scratch, &self.slot.caches[w.nth]);
+        let (kpool, top) = (c.kpool as u32, c.top_pools() as u32);
+        let scale = ((c.index_heads * c.index_dim) as f32).sqrt().recip();
+        let args = Args::new()
+            .pointer(queries)
+            .pointer(weights)
+            .pointer(self.at(cache.pooled))
+            .pointer(self.at(s.position))
+            .pointer(self.at(s.pool_scores))
+            .u32(c.index_heads as u32)
+            .u32(c.index_dim as u32)
+            .u32(kpool)
+            .u32(top)
+            .f32(scale);
+        let grid = Grid::new(3 * self.room.processors, INDEX_THREADS).with_smem(INDEX_SMEM).early();
+        launch::kernel(self.stream, &self.kernels.dsa.scores, grid, args)?;
+        // No context needs a choice that has no more pools than are chosen.
+        if self.ctx < (c.top_pools() + 1) * c.kpool {
+            return Ok(());
+        }
+        let (scores, position, counts) = (self.at(s.pool_scores), self.at(s.position), self.at(s.counts));
+        let args = Args::new().pointer(scores).pointer(position).pointer(counts).u32(kpool).u32(top);
+        let grid = Grid::new(COUNT_BLOCKS, COUNT_THREADS).with_smem(COUNT_SMEM).early();
+        launch::kernel(self.stream, &self.kernels.dsa.count, grid, args)?;
+        let args = Args::new()
+            .pointer(scores)
+            .pointer(position)
+            .pointer(self.at(s.pools))
+            .pointer(counts)
+            .u32(kpool)
+            .u32(top)
+            .u32(capacity(c, self.ctx) as u32);
+        let grid = Grid::new(CHOICE_BLOCKS, CHOICE_THREADS).with_smem(CHOICE_SMEM).early();
+        launch::kernel(self.stream, &self.kernels.dsa.choose, grid, args)
+    }
+
+    fn attend(&self, w: &DsaPlaces) -> Result<(), DriverError> {
+        let (c, s, cache) = (self.config, self.scratch, &self.slot.caches[w.nth]);
+        let (heads, latent) = (c.heads as u32, c.latent as u32);
+        let (kpool, top, stride) = (c.kpool as u32, c.top_pools() as u32, row_stride(c, self.ctx) as u32);
+        let bytes = self.kv.bytes() as u32;
+        let (latents, pools, position) =
+            (self.at(cache.latents), self.at(s.pools), self.at(s.position));
+        let args = Args::new()
+            .pointer(self.at(s.absorbed))
+            .pointer(latents)
+            .pointer(pools)
+            .pointer(position)
+            .pointer(self.at(s.attention))
+            .pointer(self.at(s.gathered))
+            .u32(heads)
+            .u32(latent)
+            .u32(kpool)
+            .u32(top)
+            .u32(stride)
+            .u32(self.is_half())
+            .f32((c.key_dim as f32).sqrt().recip());
+        let parts = heads.div_ceil(SCORE_HEADS);
+        let grid = Grid::of([(self.room.processors / parts).max(1), parts, 1], [SCORE_THREADS, 1, 1]);
+        let grid = grid.with_smem(TILE_ROWS * FAST_LATENT * bytes).early();
+        launch::kernel(self.stream, &self.kernels.dsa.attend, grid, args)?;
+        let args =
+            Args::new().pointer(self.at(s.attention)).pointer(position).u32(kpool).u32(top).u32(stride);
+        let grid = Grid::new(heads, SCORE_THREADS).with_smem(4 * (32 + stride.div_ceil(256))).early();
+        launch::kernel(self.stream, &self.kernels.dsa.softmax, grid, args)?;
+        let args = Args::new()
+            .pointer(self.at(s.attention))
+            .pointer(latents)
+            .pointer(pools)
+            .pointer(position)
+            .pointer(self.at(s.gathered))
+            .pointer(self.at(s.mixed))
+            .u32(heads)
+            .u32(latent)
+            .u32(kpool)
+            .u32(top)
+            .u32(stride)
+            .u32(self.is_half());
+        let is_fast = latent == FAST_LATENT && heads % MIX_HEADS == 0;
+        let blocks = if is_fast { heads / MIX_HEADS * 16 } else { (heads * latent).div_ceil(MIX_THREADS) };
+        let stages = if self.kv == Kv::F16 { 5 } else { 3 };
+        let stage = MIX_TILE * 32 * bytes + MIX_HEADS * WEIGHT_ROW;
+        let grid = Grid::new(blocks, MIX_THREADS).with_smem(stages * stage).early();
+        launch::kernel(self.stream, &self.kernels.dsa.mix, grid, args)
+    }
+}

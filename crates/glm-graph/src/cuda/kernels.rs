@@ -1,0 +1,86 @@
+//! The device code that a model's passes need, loaded.
+
+use std::collections::HashMap;
+
+use quant_kernels::Quant;
+use quant_kernels::cuda::{Kernel, KernelStore, Unit, matvec_pair_unit, matvec_unit};
+
+use super::product::PAIRS;
+use super::units;
+use crate::error::ExecError;
+
+/// Shared memory that any block may have to ask for.
+const SMEM: u32 = 48 << 10;
+
+/// Entries by what they are for.
+pub(super) struct Kernels {
+    matvec: HashMap<[Quant; 2], Kernel>,
+    tables: HashMap<Quant, u64>,
+    pub(super) site: Kernel,
+    pub(super) kda: Kernel,
+    pub(super) route: Kernel,
+    pub(super) dsa: Dsa,
+}
+
+/// Entries of latent attention.
+pub(super) struct Dsa {
+    pub(super) prepare: Kernel,
+    pub(super) scores: Kernel,
+    pub(super) count: Kernel,
+    pub(super) choose: Kernel,
+    pub(super) attend: Kernel,
+    pub(super) softmax: Kernel,
+    pub(super) mix: Kernel,
+}
+
+impl Kernels {
+    pub(super) fn load(
+        store: &KernelStore,
+        formats: &[Quant],
+        tables: HashMap<Quant, u64>,
+        most: u32,
+    ) -> Result<Self, ExecError> {
+        let entry = |unit: &'static Unit, name: &str| -> Result<Kernel, ExecError> {
+            let kernel = store.load(unit)?.kernel(name)?;
+            if most > SMEM {
+                kernel.set_max_dynamic_smem(most)?;
+            }
+            Ok(kernel)
+        };
+        let mut matvec = HashMap::new();
+        for &quant in formats {
+            let unit = matvec_unit(quant).ok_or_else(|| ExecError::NoKernel(quant.name().to_owned()))?;
+            matvec.insert([quant; 2], entry(unit, unit.entries[0])?);
+        }
+        for pair in PAIRS.into_iter().filter(|pair| pair.iter().all(|quant| formats.contains(quant))) {
+            if let Some(unit) = matvec_pair_unit(pair) {
+                matvec.insert(pair, entry(unit, unit.entries[0])?);
+            }
+        }
+        Ok(Self {
+            matvec,
+            tables,
+            site: entry(&units::SITE, "site")?,
+            kda: entry(&units::KDA, "kda_step")?,
+            route: entry(&units::ROUTE, "route")?,
+            dsa: Dsa {
+                prepare: entry(&units::DSA_PREPARE, "dsa_prepare")?,
+                scores: entry(&units::DSA_INDEX, "index_scores")?,
+                count: entry(&units::DSA_INDEX, "top_count")?,
+                choose: entry(&units::DSA_INDEX, "top_choose")?,
+                attend: entry(&units::DSA_ATTEND, "attend_scores")?,
+                softmax: entry(&units::DSA_ATTEND, "attend_softmax")?,
+                mix: entry(&units::DSA_ATTEND, "attend_mix")?,
+            },
+        })
+    }
+
+    pub(super) fn matvec(&self, formats: [Quant; 2]) -> &Kernel {
+        &self.matvec[&formats]
+    }
+
+    /// Where a format's tables lie; 0 if it has none.
+    pub(super) fn tables(&self, quant: Quant) -> u64 {
+        self.tables.get(&quant).copied().unwrap_or(0)
+    }
+}

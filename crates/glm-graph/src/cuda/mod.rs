@@ -1,0 +1,355 @@
+//! The executor on a device: every weight in its memory, a token as one recorded graph.
+//!
+//! A pass gives the CPU executor's bits in `fast` precision: products with quantised weights, the f32 operations and their
+//! orders are those of docs/ARITHMETIC.md.
+
+mod abi;
+mod attention;
+mod kernels;
+mod launch;
+mod lone_product;
+mod memory;
+mod product;
+mod scratch;
+mod sequence;
+mod step;
+mod token;
+mod units;
+mod weights;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use quant_kernels::Quant;
+use quant_kernels::cuda::{Context, Graph, KernelStore, Pinned, StoreOptions, Stream, matvec_tables};
+
+use crate::error::ExecError;
+use crate::executor::{Counters, Executor, Input, SeqId, Step, StepRow, Ticket, Token};
+use crate::model::Model;
+use crate::sampler::Sampler;
+use crate::state::{Checkpoint, Kv};
+use kernels::Kernels;
+pub use lone_product::DeviceProducts;
+pub use memory::DevicePlan;
+use memory::{Memory, Part, Place};
+use scratch::{Scratch, SlotPlaces};
+use sequence::DeviceSequence;
+pub use units::UNITS;
+use weights::{FfnPlaces, MixerPlaces, Weights};
+
+/// How a device executor is made.
+#[derive(Clone, Debug)]
+pub struct CudaOptions {
+    /// The device's number.
+    pub device: u32,
+    /// How latents are stored.
+    pub kv: Kv,
+    /// Most tokens a sequence may have.
+    pub ctx: usize,
+    /// Sequences that can be open at once.
+    pub sequences: usize,
+    /// Most bytes of device memory; `None` for all that is free.
+    pub vram: Option<u64>,
+    /// Where device code comes from.
+    pub store: StoreOptions,
+}
+
+/// One forward pass at a time on a device.
+pub struct CudaExecutor {
+    // Dropped in this order: what was recorded, then what it names.
+    graphs: Vec<[Option<Graph>; 2]>,
+    input: Pinned,
+    output: Pinned,
+    model: Arc<Model>,
+    weights: Weights,
+    scratch: Scratch,
+    slots: Vec<SlotPlaces>,
+    kernels: Kernels,
+    memory: Memory,
+    plan: DevicePlan,
+    stream: Stream,
+    context: Context,
+    kv: Kv,
+    ctx: usize,
+    free: BTreeSet<usize>,
+    sequences: BTreeMap<SeqId, DeviceSequence>,
+    next_sequence: u64,
+    sampler: Sampler,
+    answers: VecDeque<(u64, Vec<StepRow>)>,
+    next_ticket: u64,
+    counters: Counters,
+    options: CudaOptions,
+}
+
+/// Where everything will lie.
+struct Layout {
+    plan: DevicePlan,
+    weights: Weights,
+    scratch: Scratch,
+    slots: Vec<SlotPlaces>,
+    tables: HashMap<Quant, Place>,
+}
+
+impl Layout {
+    fn of(model: &Model, options: &CudaOptions) -> Self {
+        let (config, mut plan) = (model.config(), DevicePlan::default());
+        let weights = Weights::plan(model, &mut plan);
+        let formats = formats(&weights);
+        let tables = formats.iter().filter_map(|quant| {
+            let words = matvec_tables(*quant);
+            (!words.is_empty()).then(|| (*quant, plan.words(Part::Vectors, words.len())))
+        });
+        let tables = tables.collect();
+        let scratch = Scratch::plan(config, model.vocab(), options.kv, options.ctx, &mut plan);
+        let slots = (0..options.sequences)
+            .map(|_| SlotPlaces::plan(config, &weights, options.kv, options.ctx, &mut plan))
+            .collect();
+        Self { plan, weights, scratch, slots, tables }
+    }
+}
+
+/// The formats of all matrices.
+fn formats(weights: &Weights) -> Vec<Quant> {
+    let mut all = vec![weights.output.quant];
+    for block in &weights.blocks {
+        match &block.mixer {
+            MixerPlaces::Kda(w) => {
+                all.extend(w.first.iter().chain([&w.forget, &w.gate, &w.out]).map(|w| w.quant));
+            }
+            MixerPlaces::Dsa(w) => {
+                let others = [&w.q_b, &w.index_q_b, &w.k_b, &w.v_b, &w.out];
+                all.extend(w.first.iter().chain(others).map(|w| w.quant));
+            }
+        }
+        match &block.ffn {
+            FfnPlaces::Dense(w) => all.extend([w.gate.quant, w.up.quant, w.down.quant]),
+            FfnPlaces::Moe(w) => {
+                let s = &w.shared;
+                all.extend([w.gate.quant, w.up.quant, w.down.quant, Quant::F32]);
+                all.extend([s.gate.quant, s.up.quant, s.down.quant]);
+            }
+        }
+    }
+    let mut once = Vec::new();
+    all.into_iter().for_each(|quant| {
+        if !once.contains(&quant) {
+            once.push(quant);
+        }
+    });
+    once
+}
+
+impl CudaExecutor {
+    /// What an executor with these options takes of the device's memory.
+    #[must_use]
+    pub fn plan(model: &Model, options: &CudaOptions) -> DevicePlan {
+        Layout::of(model, options).plan
+    }
+
+    /// Takes the device's memory and brings every weight there. `told` hears of bytes as they come.
+    ///
+    /// # Errors
+    /// There is no driver or no such device, too little memory (the sentence names each part), no device code for it, or
+    /// the file cannot be read.
+    pub fn new(
+        model: Arc<Model>,
+        options: CudaOptions,
+        told: &mut dyn FnMut(u64),
+    ) -> Result<Self, ExecError> {
+        let context = Context::new(options.device)?;
+        let Layout { plan, weights, scratch, slots, tables } = Layout::of(&model, &options);
+        let mut memory = Memory::take(&context, &plan, options.vram)?;
+        let store = KernelStore::open(&context, options.store.clone());
+        let addresses = tables.iter().map(|(quant, place)| (*quant, memory.at(*place))).collect();
+        let most = context.device().smem_optin_bytes;
+        let kernels = Kernels::load(&store, &formats(&weights), addresses, most)?;
+        for (quant, place) in &tables {
+            memory.buffer.write(place.0 as usize, bytemuck::cast_slice(&matvec_tables(*quant)))?;
+        }
+        weights.load(&model, &mut memory, told)?;
+        let stream = Stream::new(&context)?;
+        let config = model.config();
+        Ok(Self {
+            graphs: (0..options.sequences).map(|_| [None, None]).collect(),
+            input: Pinned::new(&context, 16 + 4 * config.residual())?,
+            output: Pinned::new(&context, 4 * model.vocab() + 16)?,
+            weights,
+            scratch,
+            free: (0..slots.len()).collect(),
+            slots,
+            kernels,
+            memory,
+            plan,
+            stream,
+            context,
+            kv: options.kv,
+            ctx: options.ctx,
+            sequences: BTreeMap::new(),
+            next_sequence: 0,
+            sampler: Sampler::default(),
+            answers: VecDeque::new(),
+            next_ticket: 0,
+            counters: Counters::default(),
+            options,
+            model,
+        })
+    }
+
+    /// The model.
+    #[must_use]
+    pub fn model(&self) -> &Arc<Model> {
+        &self.model
+    }
+
+    /// How it was made.
+    #[must_use]
+    pub fn options(&self) -> &CudaOptions {
+        &self.options
+    }
+
+    /// What was taken of the device's memory.
+    #[must_use]
+    pub fn device_plan(&self) -> &DevicePlan {
+        &self.plan
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &quant_kernels::cuda::Device {
+        self.context.device()
+    }
+
+    fn check_tokens(&self, tokens: &[Token]) -> Result<(), ExecError> {
+        let vocab = self.model.vocab();
+        match tokens.iter().position(|token| *token as usize >= vocab) {
+            Some(at) => Err(ExecError::TokenRange { token: tokens[at], at, vocab }),
+            None => Ok(()),
+        }
+    }
+
+    fn check_room(&self, len: usize, extra: usize) -> Result<(), ExecError> {
+        let wanted = len.saturating_add(extra);
+        if wanted > self.ctx { Err(ExecError::Context { wanted, ctx: self.ctx }) } else { Ok(()) }
+    }
+
+    fn usable(&self, seq: SeqId) -> Result<&DeviceSequence, ExecError> {
+        let sequence = self.sequences.get(&seq).ok_or(ExecError::UnknownSequence(seq))?;
+        if sequence.broken { Err(ExecError::Broken(seq)) } else { Ok(sequence) }
+    }
+}
+
+impl Executor for CudaExecutor {
+    fn vocab(&self) -> usize {
+        self.model.vocab()
+    }
+
+    fn ctx(&self) -> usize {
+        self.ctx
+    }
+
+    fn open_sequence(&mut self) -> Result<SeqId, ExecError> {
+        let slot = self.free.first().copied().ok_or(ExecError::NoSlot { slots: self.slots.len() })?;
+        self.clear(slot)?;
+        self.free.remove(&slot);
+        let id = SeqId(self.next_sequence);
+        self.next_sequence += 1;
+        self.sequences.insert(id, DeviceSequence::new(slot));
+        Ok(id)
+    }
+
+    fn close_sequence(&mut self, seq: SeqId) -> Result<(), ExecError> {
+        let sequence = self.sequences.remove(&seq).ok_or(ExecError::UnknownSequence(seq))?;
+        self.free.insert(sequence.slot);
+        Ok(())
+    }
+
+    fn len(&self, seq: SeqId) -> Result<usize, ExecError> {
+        let sequence = self.sequences.get(&seq).ok_or(ExecError::UnknownSequence(seq))?;
+        Ok(sequence.tokens.len())
+    }
+
+    fn prefill(&mut self, seq: SeqId, tokens: &[Token]) -> Result<(), ExecError> {
+        self.feed(seq, tokens, None)
+    }
+
+    fn score(
+        &mut self,
+        seq: SeqId,
+        tokens: &[Token],
+        rows: &mut dyn FnMut(usize, &[f32]),
+    ) -> Result<(), ExecError> {
+        self.feed(seq, tokens, Some(rows))
+    }
+
+    fn submit(&mut self, steps: &[Step]) -> Result<Ticket, ExecError> {
+        let tokens = self.step_tokens(steps)?;
+        let mut answer = Vec::with_capacity(steps.len());
+        for (step, token) in steps.iter().zip(tokens) {
+            answer.push(self.step(step, token)?);
+        }
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.answers.push_back((ticket, answer));
+        Ok(Ticket(ticket))
+    }
+
+    fn poll(&mut self, ticket: Ticket) -> Result<Vec<StepRow>, ExecError> {
+        let at = self.answers.iter().position(|(other, _)| *other == ticket.0);
+        let answer = at.and_then(|at| self.answers.remove(at));
+        answer.map(|(_, rows)| rows).ok_or(ExecError::UnknownTicket(ticket.0))
+    }
+
+    fn save(&self, seq: SeqId) -> Result<Checkpoint, ExecError> {
+        let sequence = self.download(self.usable(seq)?)?;
+        Ok(Checkpoint { fingerprint: self.model.fingerprint(), kv: self.kv, sequence })
+    }
+
+    fn restore(&mut self, seq: SeqId, checkpoint: &Checkpoint) -> Result<(), ExecError> {
+        if checkpoint.fingerprint != self.model.fingerprint() || checkpoint.kv != self.kv {
+            return Err(ExecError::ForeignCheckpoint);
+        }
+        self.check_room(checkpoint.len(), 0)?;
+        let slot = self.sequences.get(&seq).ok_or(ExecError::UnknownSequence(seq))?.slot;
+        self.upload(slot, &checkpoint.sequence)?;
+        let sequence = DeviceSequence {
+            slot,
+            tokens: checkpoint.sequence.tokens.clone(),
+            sampled: checkpoint.sequence.sampled,
+            broken: false,
+        };
+        self.sequences.insert(seq, sequence);
+        self.counters.restored += 1;
+        Ok(())
+    }
+
+    fn counters(&self) -> Counters {
+        Counters { open: self.sequences.len() as u64, ..self.counters }
+    }
+}
+
+impl CudaExecutor {
+    /// The tokens that the steps feed, after every check that can be made beforehand.
+    fn step_tokens(&self, steps: &[Step]) -> Result<Vec<Token>, ExecError> {
+        let vocab = self.model.vocab();
+        let mut tokens = Vec::with_capacity(steps.len());
+        for (at, step) in steps.iter().enumerate() {
+            if steps[..at].iter().any(|other| other.seq == step.seq) {
+                return Err(ExecError::Twice(step.seq));
+            }
+            let sequence = self.usable(step.seq)?;
+            self.check_room(sequence.tokens.len(), 1)?;
+            if let Some(params) = step.want.params() {
+                params.check(vocab)?;
+            }
+            let token = match step.input {
+                Input::Token(token) => token,
+                Input::LastSampled => sequence.sampled.ok_or(ExecError::NothingSampled(step.seq))?,
+            };
+            if token as usize >= vocab {
+                return Err(ExecError::TokenRange { token, at, vocab });
+            }
+            tokens.push(token);
+        }
+        Ok(tokens)
+    }
+}

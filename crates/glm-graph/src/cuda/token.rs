@@ -1,0 +1,310 @@
+//! One token through the model: the launches of a pass, in order. Recorded once for each sequence's memory.
+
+use quant_kernels::Quant;
+use quant_kernels::cuda::{Args, DriverError, Grid, Stream};
+
+use super::abi::{self, COMBINE, KEEP, PLAIN, SWIGLU, Task, WRITE};
+use super::kernels::Kernels;
+use super::launch;
+use super::memory::{Memory, Place};
+use super::product::{Product, Room, THREADS, batches};
+use super::scratch::{Scratch, SlotPlaces};
+use super::weights::{
+    BlockPlaces, FfnPlaces, InSlot, KdaPlaces, MixerPlaces, MoePlaces, Placed, SitePlaces,
+    SwiGluPlaces, Weights,
+};
+use crate::config::Config;
+use crate::state::Kv;
+
+/// Blocks along the streams: each has every sixteenth part of 256 values.
+const SITE_BLOCKS: u32 = 16;
+/// Rows of the mixing matrix that a block of a site multiplies.
+const SITE_ROWS: u32 = 4;
+/// What the fault word says of a layer, less its number; 1 stands for the input of a product.
+pub(super) const FIRST_LAYER: u32 = 2;
+const ROUTE_THREADS: u32 = 256;
+
+/// What a pass is recorded from.
+pub(super) struct Pass<'a> {
+    pub(super) config: &'a Config,
+    pub(super) weights: &'a Weights,
+    pub(super) kernels: &'a Kernels,
+    pub(super) memory: &'a Memory,
+    pub(super) scratch: &'a Scratch,
+    pub(super) slot: &'a SlotPlaces,
+    pub(super) stream: &'a Stream,
+    pub(super) room: Room,
+    pub(super) kv: Kv,
+    pub(super) ctx: usize,
+}
+
+/// What the streams wait to take.
+#[derive(Clone, Copy)]
+enum Pending {
+    Nothing,
+    Vector,
+    Experts,
+}
+
+impl Pass<'_> {
+    /// Everything from the streams at the start to the logits, or to the states that the next token needs.
+    pub(super) fn record(&self, with_logits: bool) -> Result<(), DriverError> {
+        let mut pending = Pending::Nothing;
+        let (mut turn, last) = (0, self.weights.blocks.len() - 1);
+        for (layer, block) in self.weights.blocks.iter().enumerate() {
+            self.site(layer, Some(&block.sites[0]), turn, pending)?;
+            turn ^= 1;
+            match &block.mixer {
+                MixerPlaces::Kda(w) => self.kda(layer, w)?,
+                MixerPlaces::Dsa(w) => self.dsa(w)?,
+            }
+            if layer == last && !with_logits {
+                return Ok(());
+            }
+            self.site(layer, Some(&block.sites[1]), turn, Pending::Vector)?;
+            turn ^= 1;
+            pending = self.ffn(layer, block)?;
+        }
+        self.site(last + 1, None, turn, pending)?;
+        let logits = self.at(self.scratch.logits);
+        self.products(&[self.product(&self.weights.output, self.at(self.scratch.x), logits)])
+    }
+
+    pub(super) fn at(&self, place: Place) -> u64 {
+        self.memory.at(place)
+    }
+
+    /// So many values behind a place.
+    pub(super) fn behind(&self, place: Place, values: usize) -> u64 {
+        self.at(place) + 4 * values as u64
+    }
+
+    pub(super) fn product(&self, w: &Placed, x: u64, y: u64) -> Product {
+        let task = Task {
+            w: self.at(w.at),
+            x,
+            y,
+            rows: w.rows as u32,
+            k: w.cols as u32,
+            row_bytes: w.row_bytes() as u32,
+            kind: PLAIN,
+            ..bytemuck::Zeroable::zeroed()
+        };
+        Product { quant: w.quant, task }
+    }
+
+    pub(super) fn products(&self, list: &[Product]) -> Result<(), DriverError> {
+        for batch in batches(list, self.room) {
+            let kernel = self.kernels.matvec(batch.formats);
+            let args = Args::new()
+                .value(&*batch.tasks)
+                .pointer(self.kernels.tables(batch.formats[0]))
+                .pointer(self.kernels.tables(batch.formats[1]))
+                .pointer(self.at(self.scratch.fault));
+            let grid = Grid::new(batch.blocks, batch.threads).with_smem(batch.smem).early();
+            launch::kernel(self.stream, kernel, grid, args)?;
+        }
+        Ok(())
+    }
+
+    /// The streams take what is pending; the next part's input is read, by `site`, or the head's where there is none.
+    fn site(
+        &self,
+        layer: usize,
+        site: Option<&SitePlaces>,
+        turn: usize,
+        pending: Pending,
+    ) -> Result<(), DriverError> {
+        let (c, s) = (self.config, self.scratch);
+        let mode = match pending {
+            Pending::Nothing => KEEP,
+            Pending::Vector => WRITE,
+            Pending::Experts => COMBINE,
+        };
+        let norm = site.map_or(self.weights.output_norm, |site| site.norm);
+        let residual = [Place(s.position.0 + 16), s.residual[0], s.residual[1]];
+        let args = abi::Site {
+            // The first site reads the streams where the token's embedding was put.
+            residual: self.at(if mode == KEEP { residual[0] } else { residual[1 + turn] }),
+            next: self.at(residual[1 + (turn ^ 1)]),
+            y: self.at(s.y),
+            experts: self.at(s.experts),
+            weights: self.at(s.weights),
+            gates: self.at(s.gates[turn]),
+            gates_out: self.at(s.gates[turn ^ 1]),
+            mix: site.map_or(0, |site| self.at(site.mix)),
+            base: site.map_or(0, |site| self.at(site.base)),
+            norm: self.at(norm),
+            x: self.at(s.x),
+            partials: self.at(s.partials),
+            ended: self.at(s.ended),
+            fault: self.at(s.fault),
+            mode,
+            k: c.experts_used as u32,
+            hidden: c.hidden as u32,
+            streams: c.streams as u32,
+            sinkhorn: c.sinkhorn as u32,
+            code: layer as u32 + FIRST_LAYER,
+            scale: site.map_or([0.0; 3], |site| site.scale),
+            rms_eps: c.rms_eps,
+            hc_eps: c.hc_eps,
+            reserved: 0,
+        };
+        let parts = c.residual().div_ceil(256) as u32;
+        let blocks = parts.min(SITE_BLOCKS);
+        let rows = if site.is_some() { c.hc_rows() as u32 } else { 0 };
+        let groups = if site.is_some() { (rows + 1).div_ceil(SITE_ROWS) } else { 1 };
+        let n = c.streams as u32;
+        let values = (n + n * n).div_ceil(4) * 16 + parts.div_ceil(blocks) * 1024;
+        let sums = (rows + 1) * parts.next_power_of_two() + n + n * n;
+        let last = 4 * (c.hidden as u32 + (c.hidden as u32).div_ceil(256).next_power_of_two() + sums);
+        let grid = Grid::of([blocks, groups, 1], [THREADS, 1, 1]).with_smem(values.max(last)).early();
+        launch::kernel(self.stream, &self.kernels.site, grid, Args::new().value(&args))
+    }
+
+    fn kda(&self, layer: usize, w: &KdaPlaces) -> Result<(), DriverError> {
+        let (c, s) = (self.config, self.scratch);
+        let (inner, d) = (c.kda_inner(), c.kda_dim);
+        let x = self.at(s.x);
+        let mut at = 0;
+        let places = w.first.map(|w| {
+            at += w.rows;
+            at - w.rows
+        });
+        let first: Vec<Product> =
+            w.first.iter().zip(places).map(|(w, at)| self.product(w, x, self.behind(s.first, at))).collect();
+        self.products(&first)?;
+        self.products(&[
+            self.product(&w.forget, self.behind(s.first, places[3]), self.at(s.second)),
+            self.product(&w.gate, self.behind(s.first, places[4]), self.behind(s.second, inner)),
+        ])?;
+        let args = abi::Kda {
+            raw: self.at(s.first),
+            forget: self.at(s.second),
+            gate: self.behind(s.second, inner),
+            beta: self.behind(s.first, places[5]),
+            taps: self.at(w.taps),
+            bias: self.at(w.bias),
+            decay: self.at(w.decay),
+            norm: self.at(w.norm),
+            states: self.at(self.slot.states),
+            out: self.at(s.joined),
+            position: self.at(s.position),
+            fault: self.at(s.fault),
+            copy: self.weights.state_values as u64,
+            matrix: w.matrix as u32,
+            history: w.history as u32,
+            heads: c.heads as u32,
+            d: d as u32,
+            taps_n: c.conv_taps as u32,
+            code: layer as u32 + FIRST_LAYER,
+            bound: c.gate_bound,
+            rms_eps: c.rms_eps,
+        };
+        let smem = ((5 * d * 4 + 64).next_multiple_of(16) + d * d * 4) as u32;
+        let grid = Grid::new(c.heads as u32, THREADS).with_smem(smem).early();
+        launch::kernel(self.stream, &self.kernels.kda, grid, Args::new().value(&args))?;
+        self.products(&[self.product(&w.out, self.at(s.joined), self.at(s.y))])
+    }
+
+    fn ffn(&self, layer: usize, block: &BlockPlaces) -> Result<Pending, DriverError> {
+        let (c, s) = (self.config, self.scratch);
+        match &block.ffn {
+            FfnPlaces::Dense(w) => {
+                self.swiglu(w, 0, c.clamp_shared[layer])?;
+                Ok(Pending::Vector)
+            }
+            FfnPlaces::Moe(w) => {
+                let router = Placed { at: w.router, quant: Quant::F32, rows: c.experts, cols: c.hidden };
+                self.products(&[self.product(&router, self.at(s.x), self.at(s.router))])?;
+                self.route(w)?;
+                self.experts(layer, w)?;
+                Ok(Pending::Experts)
+            }
+        }
+    }
+
+    /// Gate and up into the wide buffer at `at`, then down into `y`.
+    fn swiglu(&self, w: &SwiGluPlaces, at: usize, limit: f32) -> Result<(), DriverError> {
+        let (x, wide) = (self.at(self.scratch.x), self.scratch.wide);
+        let up = at + w.gate.rows;
+        self.products(&[
+            self.product(&w.gate, x, self.behind(wide, at)),
+            self.product(&w.up, x, self.behind(wide, up)),
+        ])?;
+        self.products(&[self.down(w, at, limit)])
+    }
+
+    fn down(&self, w: &SwiGluPlaces, at: usize, limit: f32) -> Product {
+        let wide = self.scratch.wide;
+        let mut down = self.product(&w.down, self.behind(wide, at), self.at(self.scratch.y));
+        down.task.x2 = self.behind(wide, at + w.gate.rows);
+        (down.task.kind, down.task.limit) = (SWIGLU, limit);
+        down
+    }
+
+    fn route(&self, w: &MoePlaces) -> Result<(), DriverError> {
+        let (c, s) = (self.config, self.scratch);
+        let args = abi::Route {
+            logits: self.at(s.router),
+            bias: self.at(w.bias),
+            table: self.at(w.table),
+            ids: self.at(s.ids),
+            weights: self.at(s.weights),
+            slots: self.at(s.slots),
+            uses: self.at(w.uses),
+            experts: c.experts as u32,
+            k: c.experts_used as u32,
+            scale: c.expert_scale,
+            reserved: 0,
+        };
+        let smem = (c.experts * 4).next_multiple_of(16) as u32 + ROUTE_THREADS / 32 * 8;
+        let grid = Grid::new(1, ROUTE_THREADS).with_smem(smem).early();
+        launch::kernel(self.stream, &self.kernels.route, grid, Args::new().value(&args))
+    }
+
+    /// The chosen experts and the shared one: all gates and ups, then all downs.
+    fn experts(&self, layer: usize, w: &MoePlaces) -> Result<(), DriverError> {
+        let (c, s) = (self.config, self.scratch);
+        let x = self.at(s.x);
+        let pair = 2 * c.expert_ff;
+        let shared_at = c.experts_used * pair;
+        let chosen = |part: &InSlot, rank: usize, x: u64, y: u64| {
+            let row_bytes = part.quant.row_bytes(part.cols).expect("a claimed tensor's row is whole blocks");
+            let task = Task {
+                slot: self.at(s.slots) + 8 * rank as u64,
+                x,
+                y,
+                rows: part.rows as u32,
+                k: part.cols as u32,
+                row_bytes: row_bytes as u32,
+                offset: part.offset as u32,
+                ..bytemuck::Zeroable::zeroed()
+            };
+            Product { quant: part.quant, task }
+        };
+        // Gate and up of one format that lie side by side are one matrix.
+        let joined = w.gate.quant == w.up.quant
+            && w.gate.rows * w.gate.quant.row_bytes(w.gate.cols).unwrap_or(0) == w.up.offset;
+        let mut wide = Vec::new();
+        let mut down = Vec::new();
+        for rank in 0..c.experts_used {
+            let gate = self.behind(s.wide, rank * pair);
+            let up = self.behind(s.wide, rank * pair + c.expert_ff);
+            if joined {
+                wide.push(chosen(&InSlot { rows: pair, ..w.gate }, rank, x, gate));
+            } else {
+                wide.extend([chosen(&w.gate, rank, x, gate), chosen(&w.up, rank, x, up)]);
+            }
+            let mut product = chosen(&w.down, rank, gate, self.behind(s.experts, rank * c.hidden));
+            (product.task.x2, product.task.kind, product.task.limit) = (up, SWIGLU, c.clamp_exp[layer]);
+            down.push(product);
+        }
+        let shared = &w.shared;
+        wide.push(self.product(&shared.gate, x, self.behind(s.wide, shared_at)));
+        wide.push(self.product(&shared.up, x, self.behind(s.wide, shared_at + shared.gate.rows)));
+        down.push(self.down(shared, shared_at, c.clamp_shared[layer]));
+        self.products(&wide)?;
+        self.products(&down)
+    }
+}

@@ -1,0 +1,67 @@
+//! The device code of the model's own operations.
+
+use quant_kernels::cuda::Unit;
+
+macro_rules! device_code {
+    ($path:literal) => {
+        include_str!(concat!("../../../../kernels/", $path))
+    };
+}
+
+const BASE: (&str, &str) = ("base.cuh", device_code!("include/base.cuh"));
+const CANON: (&str, &str) = ("canon.cuh", device_code!("include/canon.cuh"));
+const ORDER: (&str, &str) = ("order.cuh", device_code!("include/order.cuh"));
+const DOTS: (&str, &str) = ("dots.cuh", device_code!("include/dots.cuh"));
+const INDEXER: (&str, &str) = ("indexer.cuh", device_code!("include/indexer.cuh"));
+const ATTEND: (&str, &str) = ("attend.cuh", device_code!("include/attend.cuh"));
+
+/// Hyper-connections.
+pub(super) static SITE: Unit = Unit {
+    name: "site",
+    source: device_code!("glm/site.cu"),
+    headers: &[BASE, CANON, ORDER],
+    entries: &["site"],
+};
+
+/// Delta attention.
+pub(super) static KDA: Unit = Unit {
+    name: "kda",
+    source: device_code!("glm/kda.cu"),
+    headers: &[BASE, CANON, ORDER],
+    entries: &["kda_step"],
+};
+
+/// The router's choice.
+pub(super) static ROUTE: Unit = Unit {
+    name: "route",
+    source: device_code!("glm/route.cu"),
+    headers: &[BASE, CANON],
+    entries: &["route"],
+};
+
+/// What a row adds to the caches of latent attention.
+pub(super) static DSA_PREPARE: Unit = Unit {
+    name: "dsa_prepare",
+    source: device_code!("glm/dsa_prepare.cu"),
+    headers: &[BASE, CANON, DOTS, ATTEND, INDEXER],
+    entries: &["dsa_prepare"],
+};
+
+/// Which positions a row attends to.
+pub(super) static DSA_INDEX: Unit = Unit {
+    name: "dsa_index",
+    source: device_code!("glm/dsa_index.cu"),
+    headers: &[BASE, CANON, DOTS, ATTEND, INDEXER],
+    entries: &["index_scores", "top_count", "top_choose"],
+};
+
+/// Attention.
+pub(super) static DSA_ATTEND: Unit = Unit {
+    name: "dsa_attend",
+    source: device_code!("glm/dsa_attend.cu"),
+    headers: &[BASE, CANON, DOTS, ATTEND],
+    entries: &["attend_scores", "attend_softmax", "attend_mix"],
+};
+
+/// All of them.
+pub static UNITS: [&Unit; 6] = [&SITE, &KDA, &ROUTE, &DSA_PREPARE, &DSA_INDEX, &DSA_ATTEND];

@@ -1,0 +1,393 @@
+//! The weights in device memory: where each matrix lies, and how it comes there.
+
+use quant_kernels::Quant;
+use quant_kernels::cuda::DriverError;
+
+use super::memory::{DevicePlan, Memory, Part, Place};
+use crate::config::Config;
+use crate::error::ExecError;
+use crate::model::Model;
+use crate::weights::{Ffn, Mixer, Moe, Stack, SwiGlu, Tensor};
+
+/// A matrix in device memory, with the file's bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placed {
+    pub(super) at: Place,
+    pub(super) quant: Quant,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+}
+
+impl Placed {
+    pub(super) fn row_bytes(&self) -> usize {
+        self.quant.row_bytes(self.cols).expect("a claimed tensor's row is whole blocks")
+    }
+}
+
+/// The part of a slot that one matrix takes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct InSlot {
+    pub(super) offset: usize,
+    pub(super) quant: Quant,
+    pub(super) rows: usize,
+    pub(super) cols: usize,
+}
+
+/// A hyper-connection site.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SitePlaces {
+    pub(super) mix: Place,
+    pub(super) base: Place,
+    pub(super) norm: Place,
+    pub(super) scale: [f32; 3],
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KdaPlaces {
+    /// q, k, v, the low ranks of the two gates, the write strength.
+    pub(super) first: [Placed; 6],
+    pub(super) forget: Placed,
+    pub(super) gate: Placed,
+    pub(super) out: Placed,
+    pub(super) taps: Place,
+    pub(super) bias: Place,
+    pub(super) decay: Place,
+    pub(super) norm: Place,
+    /// Where the layer begins in a copy of the state, in values.
+    pub(super) matrix: usize,
+    pub(super) history: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DsaPlaces {
+    /// q_a, kv_a, the indexer's key, gate and head weights.
+    pub(super) first: [Placed; 5],
+    pub(super) q_b: Placed,
+    pub(super) index_q_b: Placed,
+    /// All heads under one another.
+    pub(super) k_b: Placed,
+    pub(super) v_b: Placed,
+    pub(super) out: Placed,
+    pub(super) q_a_norm: Place,
+    pub(super) kv_a_norm: Place,
+    pub(super) k_norm: Place,
+    pub(super) k_bias: Place,
+    pub(super) ape: Place,
+    /// Which of the DSA layers.
+    pub(super) nth: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SwiGluPlaces {
+    pub(super) gate: Placed,
+    pub(super) up: Placed,
+    pub(super) down: Placed,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MoePlaces {
+    /// `[experts][hidden]`, f32.
+    pub(super) router: Place,
+    pub(super) bias: Place,
+    /// Residency entries, one an expert.
+    pub(super) table: Place,
+    /// Counts of use.
+    pub(super) uses: Place,
+    pub(super) gate: InSlot,
+    pub(super) up: InSlot,
+    pub(super) down: InSlot,
+    /// The first slot, and bytes of one.
+    pub(super) slots: Place,
+    pub(super) slot_bytes: usize,
+    pub(super) shared: SwiGluPlaces,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum MixerPlaces {
+    Kda(KdaPlaces),
+    Dsa(DsaPlaces),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum FfnPlaces {
+    Dense(SwiGluPlaces),
+    Moe(MoePlaces),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BlockPlaces {
+    pub(super) sites: [SitePlaces; 2],
+    pub(super) mixer: MixerPlaces,
+    pub(super) ffn: FfnPlaces,
+}
+
+/// Everything that a pass reads.
+#[derive(Clone, Debug)]
+pub(super) struct Weights {
+    pub(super) blocks: Vec<BlockPlaces>,
+    pub(super) output_norm: Place,
+    pub(super) output: Placed,
+    /// Values of a copy of a sequence's recurrent state.
+    pub(super) state_values: usize,
+}
+
+/// A slot's matrices begin where copies of sixteen bytes can.
+const SLOT_ALIGNMENT: usize = 256;
+
+impl Weights {
+    /// Finds a place for everything that the trunk reads.
+    pub(super) fn plan(model: &Model, plan: &mut DevicePlan) -> Self {
+        let (config, weights) = (model.config(), model.weights());
+        let mut it = Planner { config, plan, state: 0, n_dsa: 0 };
+        let blocks = weights.blocks[..config.trunk].iter().enumerate().map(|(at, block)| {
+            let hyper = block.hyper.as_ref().expect("a block of the trunk has two sites");
+            let sites = [0, 1].map(|i| SitePlaces {
+                mix: it.plan.words(Part::Dense, config.hc_rows() * config.residual()),
+                base: it.vector(hyper[i].base.len()),
+                norm: it.vector(config.hidden),
+                scale: hyper[i].scale,
+            });
+            let mixer = it.mixer(&block.mixer);
+            let ffn = match &block.ffn {
+                Ffn::Dense(w) => FfnPlaces::Dense(it.swiglu(w)),
+                Ffn::Moe(w) => FfnPlaces::Moe(it.moe(w)),
+            };
+            debug_assert_eq!(config.is_moe(at), matches!(ffn, FfnPlaces::Moe(_)));
+            BlockPlaces { sites, mixer, ffn }
+        });
+        let blocks: Vec<_> = blocks.collect();
+        let (output_norm, output) = (it.vector(config.hidden), it.matrix(&weights.output));
+        Self { blocks, output_norm, output, state_values: it.state }
+    }
+
+    /// Copies everything to the device. `told` hears of the bytes that have come.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the driver's.
+    pub(super) fn load(
+        &self,
+        model: &Model,
+        memory: &mut Memory,
+        told: &mut dyn FnMut(u64),
+    ) -> Result<(), ExecError> {
+        let mut to = Loader { model, memory, told, values: Vec::new() };
+        let weights = model.weights();
+        for (places, block) in self.blocks.iter().zip(&weights.blocks) {
+            let hyper = block.hyper.as_ref().expect("a block of the trunk has two sites");
+            for ((places, site), norm) in
+                places.sites.iter().zip(hyper.iter()).zip([&block.attn_norm, &block.ffn_norm])
+            {
+                to.values_of(places.mix, &site.mix)?;
+                to.vector(places.base, &site.base)?;
+                to.vector(places.norm, norm)?;
+            }
+            to.mixer(&places.mixer, &block.mixer)?;
+            match (&places.ffn, &block.ffn) {
+                (FfnPlaces::Dense(places), Ffn::Dense(w)) => to.swiglu(places, w)?,
+                (FfnPlaces::Moe(places), Ffn::Moe(w)) => to.moe(places, w)?,
+                _ => unreachable!("places were made for this block"),
+            }
+        }
+        to.vector(self.output_norm, &weights.output_norm)?;
+        to.matrix(self.output, &weights.output)
+    }
+}
+
+struct Planner<'a> {
+    config: &'a Config,
+    plan: &'a mut DevicePlan,
+    state: usize,
+    n_dsa: usize,
+}
+
+impl Planner<'_> {
+    fn vector(&mut self, len: usize) -> Place {
+        self.plan.words(Part::Vectors, len)
+    }
+
+    fn matrix(&mut self, tensor: &Tensor) -> Placed {
+        let at = self.plan.place(Part::Dense, tensor.bytes());
+        Placed { at, quant: tensor.quant, rows: tensor.rows, cols: tensor.cols }
+    }
+
+    /// The matrices of a stack under one another, as the file has them.
+    fn stack(&mut self, stack: &Stack) -> Placed {
+        let at = self.plan.place(Part::Dense, stack.extent(0).len * stack.n as u64);
+        Placed { at, quant: stack.quant(), rows: stack.rows() * stack.n, cols: stack.cols() }
+    }
+
+    fn swiglu(&mut self, w: &SwiGlu) -> SwiGluPlaces {
+        SwiGluPlaces { gate: self.matrix(&w.gate), up: self.matrix(&w.up), down: self.matrix(&w.down) }
+    }
+
+    fn mixer(&mut self, mixer: &Mixer) -> MixerPlaces {
+        let c = self.config;
+        match mixer {
+            Mixer::Kda(w) => {
+                let first = [&w.q, &w.k, &w.v, &w.f_a, &w.g_a, &w.beta].map(|tensor| self.matrix(tensor));
+                let (matrix, history) = (self.state, self.state + c.kda_inner() * c.kda_dim);
+                self.state = history + 3 * c.kda_inner() * (c.conv_taps - 1);
+                // Matrices are copied sixteen bytes at a time.
+                self.state = self.state.next_multiple_of(4);
+                MixerPlaces::Kda(KdaPlaces {
+                    first,
+                    forget: self.matrix(&w.f_b),
+                    gate: self.matrix(&w.g_b),
+                    out: self.matrix(&w.out),
+                    taps: self.vector(w.conv.len()),
+                    bias: self.vector(w.dt.len()),
+                    decay: self.vector(w.decay.len()),
+                    norm: self.vector(w.norm.len()),
+                    matrix,
+                    history,
+                })
+            }
+            Mixer::Dsa(w) => {
+                let ix = &w.indexer;
+                let first = [&w.q_a, &w.kv_a, &ix.k, &ix.gate, &ix.proj].map(|tensor| self.matrix(tensor));
+                self.n_dsa += 1;
+                MixerPlaces::Dsa(DsaPlaces {
+                    first,
+                    q_b: self.matrix(&w.q_b),
+                    index_q_b: self.matrix(&ix.q_b),
+                    k_b: self.stack(&w.k_b),
+                    v_b: self.stack(&w.v_b),
+                    out: self.matrix(&w.out),
+                    q_a_norm: self.vector(w.q_a_norm.len()),
+                    kv_a_norm: self.vector(w.kv_a_norm.len()),
+                    k_norm: self.vector(ix.k_norm.len()),
+                    k_bias: self.vector(ix.k_bias.len()),
+                    ape: self.vector(ix.ape.len()),
+                    nth: self.n_dsa - 1,
+                })
+            }
+        }
+    }
+
+    fn moe(&mut self, w: &Moe) -> MoePlaces {
+        let mut end = 0;
+        let mut part = |stack: &Stack| {
+            let offset = end;
+            end = (end + stack.extent(0).len as usize).next_multiple_of(SLOT_ALIGNMENT);
+            InSlot { offset, quant: stack.quant(), rows: stack.rows(), cols: stack.cols() }
+        };
+        let (gate, up, down) = (part(&w.gate), part(&w.up), part(&w.down));
+        let slot_bytes = end;
+        MoePlaces {
+            router: self.plan.words(Part::Dense, w.router.rows * w.router.cols),
+            bias: self.vector(w.bias.len()),
+            table: self.plan.place(Part::Vectors, 8 * w.bias.len() as u64),
+            uses: self.vector(w.bias.len()),
+            gate,
+            up,
+            down,
+            slots: self.plan.place(Part::Experts, (slot_bytes * w.gate.n) as u64),
+            slot_bytes,
+            shared: self.swiglu(&w.shared),
+        }
+    }
+}
+
+/// Kind of a residency entry: in device memory.
+const IN_DEVICE: u64 = 1;
+
+struct Loader<'a> {
+    model: &'a Model,
+    memory: &'a mut Memory,
+    told: &'a mut dyn FnMut(u64),
+    values: Vec<f32>,
+}
+
+impl Loader<'_> {
+    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), DriverError> {
+        self.memory.buffer.write(at as usize, bytes)?;
+        (self.told)(bytes.len() as u64);
+        Ok(())
+    }
+
+    fn vector(&mut self, at: Place, values: &[f32]) -> Result<(), ExecError> {
+        Ok(self.write(at.0, bytemuck::cast_slice(values))?)
+    }
+
+    fn matrix(&mut self, to: Placed, tensor: &Tensor) -> Result<(), ExecError> {
+        let bytes = self.model.gguf().bytes(tensor.extent()).map_err(ExecError::file)?;
+        Ok(self.write(to.at.0, bytes)?)
+    }
+
+    /// The f32 values of a matrix that is kept as such.
+    fn values_of(&mut self, to: Place, tensor: &Tensor) -> Result<(), ExecError> {
+        let mut values = std::mem::take(&mut self.values);
+        values.resize(tensor.cols, 0.0);
+        for row in 0..tensor.rows {
+            tensor.row(self.model.gguf(), row, &mut values);
+            self.vector(Place(to.0 + (4 * row * tensor.cols) as u64), &values)?;
+        }
+        self.values = values;
+        Ok(())
+    }
+
+    fn stack(&mut self, to: Placed, stack: &Stack) -> Result<(), ExecError> {
+        for i in 0..stack.n {
+            let extent = stack.extent(i);
+            let bytes = self.model.gguf().bytes(extent).map_err(ExecError::file)?;
+            self.write(to.at.0 + i as u64 * extent.len, bytes)?;
+        }
+        Ok(())
+    }
+
+    fn swiglu(&mut self, to: &SwiGluPlaces, w: &SwiGlu) -> Result<(), ExecError> {
+        self.matrix(to.gate, &w.gate)?;
+        self.matrix(to.up, &w.up)?;
+        self.matrix(to.down, &w.down)
+    }
+
+    fn mixer(&mut self, to: &MixerPlaces, mixer: &Mixer) -> Result<(), ExecError> {
+        match (to, mixer) {
+            (MixerPlaces::Kda(to), Mixer::Kda(w)) => {
+                for (to, tensor) in to.first.iter().zip([&w.q, &w.k, &w.v, &w.f_a, &w.g_a, &w.beta]) {
+                    self.matrix(*to, tensor)?;
+                }
+                self.matrix(to.forget, &w.f_b)?;
+                self.matrix(to.gate, &w.g_b)?;
+                self.matrix(to.out, &w.out)?;
+                self.vector(to.taps, &w.conv)?;
+                self.vector(to.bias, &w.dt)?;
+                self.vector(to.decay, &w.decay)?;
+                self.vector(to.norm, &w.norm)
+            }
+            (MixerPlaces::Dsa(to), Mixer::Dsa(w)) => {
+                let ix = &w.indexer;
+                for (to, tensor) in to.first.iter().zip([&w.q_a, &w.kv_a, &ix.k, &ix.gate, &ix.proj]) {
+                    self.matrix(*to, tensor)?;
+                }
+                self.matrix(to.q_b, &w.q_b)?;
+                self.matrix(to.index_q_b, &ix.q_b)?;
+                self.stack(to.k_b, &w.k_b)?;
+                self.stack(to.v_b, &w.v_b)?;
+                self.matrix(to.out, &w.out)?;
+                self.vector(to.q_a_norm, &w.q_a_norm)?;
+                self.vector(to.kv_a_norm, &w.kv_a_norm)?;
+                self.vector(to.k_norm, &ix.k_norm)?;
+                self.vector(to.k_bias, &ix.k_bias)?;
+                self.vector(to.ape, &ix.ape)
+            }
+            _ => unreachable!("places were made for this mixer"),
+        }
+    }
+
+    fn moe(&mut self, to: &MoePlaces, w: &Moe) -> Result<(), ExecError> {
+        self.values_of(to.router, &w.router)?;
+        self.vector(to.bias, &w.bias)?;
+        let first = self.memory.at(to.slots);
+        let slot = |expert: usize| (expert * to.slot_bytes) as u64;
+        let table: Vec<u64> = (0..w.gate.n).map(|expert| (first + slot(expert)) | IN_DEVICE).collect();
+        self.write(to.table.0, bytemuck::cast_slice(&table))?;
+        for expert in 0..w.gate.n {
+            for (part, stack) in [(to.gate, &w.gate), (to.up, &w.up), (to.down, &w.down)] {
+                let bytes = self.model.gguf().bytes(stack.extent(expert)).map_err(ExecError::file)?;
+                self.write(to.slots.0 + slot(expert) + part.offset as u64, bytes)?;
+            }
+        }
+        self.swiglu(&to.shared, &w.shared)
+    }
+}

@@ -1,0 +1,177 @@
+//! Which device computes: from `--device`, and from what the machine has.
+
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use glm_graph::{CpuOptions, ExecError, Model};
+
+use crate::args::{Device, EngineArgs};
+use crate::exec::Exec;
+
+/// Device code that the binary carries.
+#[cfg(feature = "cuda")]
+pub const PACK: Option<&'static [u8]> = None;
+
+#[cfg(feature = "cuda")]
+mod cuda {
+    use glm_graph::{CudaExecutor, CudaOptions};
+    use quant_kernels::cuda::{Device as Gpu, StoreOptions};
+
+    use super::*;
+    use crate::args::{Amount, Budget, Precision};
+    use crate::output::{bytes, note};
+    use crate::progress::Progress;
+
+    /// Sequences that can be open at once: the one that is answered, and one that is kept for the next message.
+    const SEQUENCES: usize = 2;
+
+    pub(super) fn choose(
+        args: &EngineArgs,
+        model: &Arc<Model>,
+        options: &CpuOptions,
+        name: &str,
+    ) -> Result<Option<Exec>> {
+        let wanted = match &args.device {
+            Device::Cpu => return Ok(None),
+            Device::Auto => None,
+            Device::Cuda(text) => Some(ordinal(text)?),
+        };
+        let obstacle = if args.precision == Precision::Exact {
+            Some("--precision exact is the CPU's")
+        } else if args.tiers.ram.is_some() {
+            Some("--ram is for experts beside the CPU, and a device keeps all of them in its own memory")
+        } else {
+            None
+        };
+        if let Some(why) = obstacle {
+            return match &args.device {
+                Device::Cuda(device) => bail!("--device {device}: {why}; leave one of the two out"),
+                _ => Ok(None),
+            };
+        }
+        let Some(ordinal) = wanted else { return automatic(args, model, options, name) };
+        Ok(Some(Exec::Cuda(Box::new(make(cuda_options(args, options, model, ordinal)?, model)?))))
+    }
+
+    /// The first device, if the whole model fits there.
+    fn automatic(
+        args: &EngineArgs,
+        model: &Arc<Model>,
+        options: &CpuOptions,
+        name: &str,
+    ) -> Result<Option<Exec>> {
+        // No driver, or one that is too old: the processor works everywhere.
+        let Some(gpu) = Gpu::all().ok().and_then(|all| all.into_iter().next()) else { return Ok(None) };
+        let cuda = cuda_options(args, options, model, gpu.ordinal)?;
+        match make(cuda, model) {
+            Ok(exec) => Ok(Some(Exec::Cuda(Box::new(exec)))),
+            Err(error) => {
+                note(format_args!("{name} runs on the CPU, not on {}: {error}", gpu.name));
+                Ok(None)
+            }
+        }
+    }
+
+    fn ordinal(text: &str) -> Result<u32> {
+        let list = text.strip_prefix("cuda").unwrap_or(text).trim_start_matches(':');
+        match list.split(',').collect::<Vec<_>>()[..] {
+            [""] => Ok(0),
+            [one] => match one.parse() {
+                Ok(ordinal) => Ok(ordinal),
+                Err(_) => bail!("--device {text}: {one} is no device number"),
+            },
+            _ => bail!("--device {text}: a model on several devices is not in this build yet; name one"),
+        }
+    }
+
+    fn cuda_options(
+        args: &EngineArgs,
+        options: &CpuOptions,
+        model: &Model,
+        device: u32,
+    ) -> Result<CudaOptions> {
+        let mut it = CudaOptions {
+            device,
+            kv: options.kv,
+            ctx: options.ctx,
+            sequences: SEQUENCES,
+            vram: None,
+            store: StoreOptions::from_environment(crate::device::PACK)?,
+        };
+        it.vram = match args.vram {
+            Some(Amount::Budget(Budget::Bytes(bytes))) => Some(bytes),
+            Some(Amount::Budget(share)) => Some(share.of(CudaExecutor::plan(model, &it).experts())),
+            Some(Amount::Auto) | None => None,
+        };
+        Ok(it)
+    }
+
+    pub(super) fn make(options: CudaOptions, model: &Arc<Model>) -> Result<CudaExecutor, ExecError> {
+        let total = CudaExecutor::plan(model, &options).total();
+        let mut progress = Progress::new("loading to the device", "bytes", total);
+        let mut come = 0;
+        let exec = CudaExecutor::new(Arc::clone(model), options, &mut |more| {
+            come += more;
+            progress.at(come);
+        });
+        progress.finish();
+        let exec = exec?;
+        tracing::debug!(device = exec.device().name, memory = bytes(total), "the model is on the device");
+        Ok(exec)
+    }
+
+    pub(super) fn again(old: Exec, model: &Arc<Model>) -> Result<Option<Exec>, ExecError> {
+        match old {
+            Exec::Cpu(_) => Ok(None),
+            Exec::Cuda(old) => {
+                let options = old.options().clone();
+                drop(old);
+                Ok(Some(Exec::Cuda(Box::new(make(options, model)?))))
+            }
+        }
+    }
+}
+
+/// The executor on the device that the flags ask for, or `None` where the CPU computes.
+///
+/// # Errors
+/// A sentence: a device that was asked for by name cannot be used, or with the other flags.
+#[cfg(feature = "cuda")]
+pub fn choose(
+    args: &EngineArgs,
+    model: &Arc<Model>,
+    options: &CpuOptions,
+    name: &str,
+) -> Result<Option<Exec>> {
+    cuda::choose(args, model, options, name)
+}
+
+/// An executor like `old`, which is dropped first; `None` if that was the CPU's.
+///
+/// # Errors
+/// The executor's.
+#[cfg(feature = "cuda")]
+pub fn again(old: Exec, model: &Arc<Model>) -> Result<Option<Exec>, ExecError> {
+    cuda::again(old, model)
+}
+
+/// A build without the device's executor.
+///
+/// # Errors
+/// A device was asked for by name.
+#[cfg(not(feature = "cuda"))]
+pub fn choose(args: &EngineArgs, _: &Arc<Model>, _: &CpuOptions, _: &str) -> Result<Option<Exec>> {
+    match &args.device {
+        Device::Cuda(device) => bail!("--device {device}: this build has no CUDA executor; use --device cpu"),
+        _ => Ok(None),
+    }
+}
+
+/// Only the CPU's.
+///
+/// # Errors
+/// None.
+#[cfg(not(feature = "cuda"))]
+pub fn again(_: Exec, _: &Arc<Model>) -> Result<Option<Exec>, ExecError> {
+    Ok(None)
+}

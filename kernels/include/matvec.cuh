@@ -1,0 +1,195 @@
+// Matrices times one vector each.
+//
+// Weights of quantised rows come through shared memory (ring.cuh) and meet activations that lanes keep in registers; some tiles
+// are multiplied at once, so that one's look-ups hide another's.
+#pragma once
+#include "codebook.cuh"
+#include "floats.cuh"
+#include "narrow.cuh"
+#include "ring.cuh"
+#include "task.cuh"
+#include "tree.cuh"
+#include "wide.cuh"
+
+// A row's segments, whose sums lie in shared memory, are added by one thread.
+template <typename F>
+DEV void join_segments(const Shape<F>& shape, float* y) {
+    __syncthreads();
+#pragma unroll 1
+    for (u32 row = threadIdx.x; row < shape.rows; row += blockDim.x) {
+        float sum[MOST_SEGMENTS];
+#pragma unroll
+        for (u32 s = 0; s < MOST_SEGMENTS; s++) {
+            sum[s] = s < shape.segments ? shared_at<float>(shape.partials + (row * shape.segments + s) * 4) : 0.0f;
+        }
+        float all = sum[0] + sum[1];
+        if (shape.segments > 2) all = all + (sum[2] + sum[3]);
+        if (shape.segments > 4) all = all + ((sum[4] + sum[5]) + (sum[6] + sum[7]));
+        y[row] = all;
+    }
+}
+
+// Multiplies all tiles of this warp. `unit(block)` is the value of this lane's unit, whose first block is at `lane_offset` in a
+// tile; `FIRST` lanes share one value. Values that do not exist are +0, and there are as many as the row's tree pads it to.
+template <u32 FIRST, typename F, typename Value>
+DEV void multiply(const Shape<F>& shape, const Ring<F>& ring, u32 lane_offset, float* y, Value unit) {
+    const u32 lane = threadIdx.x % WARP, across = shape.across;
+#pragma unroll 1
+    for (u32 stage = 0; stage < shape.stages; stage++) {
+        ring.fetch(stage + STAGES - 1);
+        ring.wait(stage);
+#pragma unroll
+        for (u32 t = 0; t < F::TILES; t += F::ABREAST) {
+            float value[F::ABREAST];
+#pragma unroll
+            for (u32 u = 0; u < F::ABREAST; u++) value[u] = unit(ring.tile_at(stage, t + u) + lane_offset);
+            for (u32 mask = FIRST; mask < across; mask *= 2) {
+#pragma unroll
+                for (u32 u = 0; u < F::ABREAST; u++) value[u] = value[u] + lane_xor(value[u], mask);
+            }
+#pragma unroll
+            for (u32 u = 0; u < F::ABREAST; u++) {
+                const u32 row = (shape.first_tile(stage) + t + u) * shape.per_tile + lane / across;
+                if (lane % across == 0 && row < shape.rows) {
+                    if (shape.segments > 1) {
+                        shared_at<float>(shape.partials + (row * shape.segments + shape.segment) * 4) = value[u];
+                    } else {
+                        y[row] = value[u];
+                    }
+                }
+            }
+        }
+        __syncwarp();
+    }
+    if (shape.segments > 1) join_segments(shape, y);
+}
+
+// Everything up to the first product: weights on their way, tables and activations in shared memory.
+template <u32 LANES, typename F>
+DEV void begin(const Task& task, u32 first, const Shape<F>& shape, Ring<F>& ring, const u32* tables, u32* fault) {
+    const size_t before = size_t(first) * task.row_bytes;
+    if (!task.slot) ring.begin(task.w + before);
+    if constexpr (F::GRID > 0) {
+        for (u32 i = threadIdx.x; i < (F::GRID + F::SIGNS) * F::COPIES; i += blockDim.x) {
+            shared_at<u32>(4 * i) = tables[i / F::COPIES];
+        }
+    }
+    wait_for_predecessor();
+    if (task.slot) ring.begin(weights_of(task) + before);
+    auto load = [&](u32 i, float(&x)[8]) { activations(task, i, x); };
+    quantize<LANES>(task.k, load, shape.q, shape.scales, fault);
+    __syncthreads();
+}
+
+// Two lanes share a block of 256 weights.
+template <typename F>
+DEV void matvec_wide(const Task& task, u32 first, u32 rows, const u32* tables, u32* fault) {
+    const Shape<F> shape(task.k, rows, task.row_bytes);
+    Ring<F> ring(shape);
+    begin<32>(task, first, shape, ring, tables, fault);
+
+    const u32 lane = threadIdx.x % WARP, half = lane % 2;
+    const Codebook<F::GRID, F::COPIES> codebook = {lane % F::COPIES * 4};
+    const u32 unit = shape.segment * SEGMENT + lane % shape.across;
+    const bool present = unit < shape.units;
+    u32 x[32], sums[4];
+    unit_of(shape.q, present ? unit : 0, x);
+    sums_of<F::RUN>(x, sums);
+    F::arrange(x);
+    const float dx = present ? shared_at<float>(shape.scales + unit / 2 * 4) : 0.0f;
+    const u32 offset = lane / shape.across * task.row_bytes + (present ? lane % shape.across / 2 * F::BYTES : 0);
+    multiply<2>(shape, ring, offset, task.y + first, [&](u32 block) {
+        i32 sum = F::dot(block, half, x, sums, codebook);
+        sum += lane_xor(sum, 1);
+        float product = (F::d(block) * dx) * float(sum);
+        if constexpr (F::MINIMA) {
+            i32 mins = F::mins(block, half, sums);
+            mins += lane_xor(mins, 1);
+            product = product - (F::dmin(block) * dx) * float(mins);
+        }
+        return present ? product : 0.0f;
+    });
+}
+
+// A lane has four blocks of 32 weights, which are the lowest levels of the tree.
+template <typename F>
+DEV void matvec_narrow(const Task& task, u32 first, u32 rows, const u32* tables, u32* fault) {
+    const Shape<F> shape(task.k, rows, task.row_bytes);
+    Ring<F> ring(shape);
+    begin<4>(task, first, shape, ring, tables, fault);
+
+    const u32 lane = threadIdx.x % WARP;
+    const u32 unit = shape.segment * SEGMENT + lane % shape.across;
+    const bool present = unit < shape.units;
+    const u32 blocks = task.k / F::LEN, exist = present ? blocks - 4 * unit : 0;  // 4 and more: all of them
+    u32 x[32];
+    unit_of(shape.q, present ? unit : 0, x);
+    float dx[4], sum_of_q[4];
+#pragma unroll
+    for (u32 b = 0; b < 4; b++) {
+        dx[b] = b < exist ? shared_at<float>(shape.scales + (4 * unit + b) * 4) : 0.0f;
+        i32 sum = 0;
+#pragma unroll
+        for (u32 i = 0; i < 8; i++) sum = dp4a(0x01010101u, x[8 * b + i], sum);
+        sum_of_q[b] = float(sum);
+    }
+    F::arrange(x);
+    const u32 offset = lane / shape.across * task.row_bytes + (present ? lane % shape.across * 4 * F::BYTES : 0);
+    multiply<1>(shape, ring, offset, task.y + first, [&](u32 block) {
+        float product[4];
+#pragma unroll
+        for (u32 b = 0; b < 4; b++) {
+            const u32 at = block + b * F::BYTES;
+            product[b] = (F::d(at) * dx[b]) * float(F::dot(at, x + 8 * b));
+            if constexpr (F::MINIMUM) product[b] = product[b] + (F::m(at) * dx[b]) * sum_of_q[b];
+            if (b >= exist) product[b] = 0.0f;
+        }
+        // A row of one block or of two has no more levels: +0 would make -0 into +0.
+        const float pair = product[0] + product[1];
+        return blocks == 1 ? product[0] : blocks == 2 ? pair : pair + (product[2] + product[3]);
+    });
+}
+
+template <typename F>
+DEV void matvec(const Task& task, u32 first, u32 rows, const u32* tables, u32* fault) {
+    if constexpr (F::FAMILY == WIDE) matvec_wide<F>(task, first, rows, tables, fault);
+    if constexpr (F::FAMILY == NARROW) matvec_narrow<F>(task, first, rows, tables, fault);
+    if constexpr (F::FAMILY == FLOAT) matvec_floats<F>(task, first, rows);
+}
+
+// This block's task and rows; false where there are none.
+DEV bool find_task(const Tasks& tasks, Task& task, u32& first, u32& rows) {
+    u32 t = 0;
+    while (t + 1 < tasks.n && blockIdx.x >= tasks.first_block[t + 1]) t++;
+    first = (blockIdx.x - tasks.first_block[t]) * tasks.rows_of_block[t];
+    if (first >= tasks.task[t].rows) return false;
+    rows = min(tasks.rows_of_block[t], tasks.task[t].rows - first);
+    task = tasks.task[t];
+    if (task.x_rows > 0) task.x += size_t(first / task.x_rows) * task.k;
+    return true;
+}
+
+// Kernels whose tasks have one format, or one of two (`Task::format` 0 or 1). `*fault` becomes 1 if activations of a quantised
+// product are not finite.
+#define MATVEC(NAME, F)                                                                                             \
+    extern "C" __global__ void __launch_bounds__(512, 1)                                                            \
+        NAME(const __grid_constant__ Tasks tasks, const u32* tables1, const u32*, u32* fault) {                     \
+        let_successor_begin();                                                                                      \
+        Task task;                                                                                                  \
+        u32 first, rows;                                                                                            \
+        if (find_task(tasks, task, first, rows)) matvec<F>(task, first, rows, tables1, fault);                      \
+    }
+
+#define MATVEC_PAIR(NAME, F1, F2)                                                                                   \
+    extern "C" __global__ void __launch_bounds__(512, 1)                                                            \
+        NAME(const __grid_constant__ Tasks tasks, const u32* tables1, const u32* tables2, u32* fault) {             \
+        let_successor_begin();                                                                                      \
+        Task task;                                                                                                  \
+        u32 first, rows;                                                                                            \
+        if (!find_task(tasks, task, first, rows)) return;                                                           \
+        if (task.format == 0) {                                                                                     \
+            matvec<F1>(task, first, rows, tables1, fault);                                                          \
+        } else {                                                                                                    \
+            matvec<F2>(task, first, rows, tables2, fault);                                                          \
+        }                                                                                                           \
+    }

@@ -1,0 +1,144 @@
+// How rows of blocks are shared out among warps, and how their bytes come through shared memory.
+//
+// A lane multiplies units of 128 weights. A warp takes 32 units at a time, a tile: some rows, or 4096 weights of a row, a
+// segment. Some tiles are a stage; they come as they lie in the file, and STAGES of them have room.
+#pragma once
+#include "activation.cuh"
+
+constexpr u32 STAGES = 2;
+constexpr u32 SEGMENT = 32;       // units of a warp's part of a row
+constexpr u32 MOST_SEGMENTS = 8;  // so k is at most 32768
+
+DEV u32 pow2(u32 n) { return n <= 1 ? 1 : 1u << (32 - __clz(n - 1)); }
+
+// Shared memory, in bytes, for W warps and R rows a block (a launch takes the largest of its tasks; W >= segments):
+//
+//   units    = ceil(k / 128), segments = ceil(units / 32)
+//   tables   = (GRID + SIGNS) * COPIES * 4
+//   stage    = TILES * (4096 / LEN * BYTES + 32)
+//   all      = round_up(tables + units * 144 + round_up(ceil(k / 32), 4) * 4 + (segments > 1 ? R * segments * 4 : 0), 16)
+//            + W * STAGES * (8 + stage)
+template <typename F>
+struct Shape {
+    static constexpr u32 TABLES = (F::GRID + F::SIGNS) * F::COPIES * 4;
+    static constexpr u32 TILE_BYTES = SEGMENT * UNIT / F::LEN * F::BYTES;
+    static constexpr u32 TILE = TILE_BYTES + 32;  // room for an odd start and for words read over the end
+    static constexpr u32 STAGE = F::TILES * TILE;
+
+    u32 rows, row_bytes;
+    u32 units, segments;              // of a row
+    u32 across, per_tile;             // lanes of a row, rows of a tile
+    u32 tiles, stages;                // of the block, of this warp
+    u32 segment, group, groups;       // this warp's segment; warps with the same one take turns
+    u32 q, scales, partials, barriers, ring;
+
+    __device__ __forceinline__ Shape(u32 k, u32 rows, u32 row_bytes) : rows(rows), row_bytes(row_bytes) {
+        const u32 warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+        units = (k + UNIT - 1) / UNIT;
+        segments = (units + SEGMENT - 1) / SEGMENT;
+        across = segments > 1 ? SEGMENT : pow2(units);
+        per_tile = WARP / across;
+        tiles = (rows + per_tile - 1) / per_tile;
+        segment = warp % segments, group = warp / segments, groups = warps / segments;
+        stages = group < groups ? (tiles + F::TILES * groups - 1) / (F::TILES * groups) : 0;
+        q = TABLES;
+        scales = q + units * UNIT_BYTES;
+        partials = scales + (((k + 31) / 32 + 3) & ~3u) * 4;
+        barriers = (partials + (segments > 1 ? rows * segments * 4 : 0) + 15) & ~15u;
+        ring = barriers + warps * STAGES * 8;
+    }
+
+    __device__ __forceinline__ u32 first_tile(u32 stage) const { return (stage * groups + group) * F::TILES; }
+};
+
+// One warp's stages.
+template <typename F>
+struct Ring {
+    using S = Shape<F>;
+    const S& shape;
+    u64* barriers;
+    u32 ring;
+    const u8* base;          // an address that copies can begin at, `skew` bytes before this warp's part of the first row
+    u32 skew, length, end;   // bytes of what is copied at once, and where they end at most
+
+    __device__ __forceinline__ explicit Ring(const S& shape) : shape(shape) {
+        const u32 warp = threadIdx.x / WARP;
+        barriers = reinterpret_cast<u64*>(smem + shape.barriers) + warp * STAGES;
+        ring = shape.ring + warp * STAGES * S::STAGE;
+        if (threadIdx.x % WARP == 0) {
+#pragma unroll
+            for (u32 s = 0; s < STAGES; s++) arrivals_begin(barriers + s);
+            arrivals_are_visible();
+        }
+        __syncwarp();
+    }
+
+    // Where the block's first row begins; fetches what there is room for.
+    __device__ __forceinline__ void begin(const u8* w) {
+        const u32 before = shape.segment * S::TILE_BYTES;
+        base = w + before;
+        skew = u32(reinterpret_cast<size_t>(base) & 15);
+        base -= skew;
+        length = shape.segments > 1 ? min(S::TILE_BYTES, shape.row_bytes - before) : F::TILES * tile_stride();
+        end = skew + shape.rows * shape.row_bytes - before;
+#pragma unroll
+        for (u32 stage = 0; stage < STAGES - 1; stage++) fetch(stage);
+    }
+
+    __device__ __forceinline__ u32 tile_stride() const { return shape.per_tile * shape.row_bytes; }
+
+    // Whole sixteens around a tile, or around all tiles of a stage, which lie side by side where a row is one segment.
+    __device__ __forceinline__ u32 stretch(u32 tile, u32& from) const {
+        const u32 start = skew + tile * tile_stride();
+        from = start & ~15u;
+        return ((min(start + length, end) + 15) & ~15u) - from;
+    }
+
+    __device__ __forceinline__ void fetch(u32 stage) const {
+        if (stage < shape.stages) {
+            const u32 tile = shape.first_tile(stage);
+            const u32 n = shape.segments > 1 ? min(F::TILES, shape.tiles - min(tile, shape.tiles)) : tile < shape.tiles;
+            const u32 to = ring + stage % STAGES * S::STAGE;
+            const u32 lane = threadIdx.x % WARP;
+#if __CUDA_ARCH__ >= 900
+            if (lane == 0) {
+                u64* const barrier = barriers + stage % STAGES;
+                u32 total = 0, from;
+#pragma unroll 1
+                for (u32 t = 0; t < n; t++) total += stretch(tile + t, from);
+                arrivals_expect(barrier, total);
+#pragma unroll 1
+                for (u32 t = 0; t < n; t++) {
+                    const u32 bytes = stretch(tile + t, from);
+                    copy_stretch(smem + to + t * S::TILE, base + from, bytes, barrier);
+                }
+            }
+#else
+#pragma unroll 1
+            for (u32 t = 0; t < n; t++) {
+                u32 from;
+                const u32 bytes = stretch(tile + t, from);
+                for (u32 c = lane * 16; c < bytes; c += WARP * 16) copy16(smem + to + t * S::TILE + c, base + from + c);
+            }
+#endif
+        }
+        copies_end();
+    }
+
+    // Until a stage is there.
+    __device__ __forceinline__ void wait(u32 stage) const {
+#if __CUDA_ARCH__ >= 900
+        arrivals_wait(barriers + stage % STAGES, stage / STAGES & 1);
+#else
+        copies_wait<STAGES - 1>();
+        __syncwarp();
+#endif
+    }
+
+    // Place of tile `t` of a stage in shared memory.
+    __device__ __forceinline__ u32 tile_at(u32 stage, u32 t) const {
+        const u32 first = shape.first_tile(stage), at = ring + stage % STAGES * S::STAGE;
+        return shape.segments > 1 ? at + t * S::TILE + ((skew + (first + t) * tile_stride()) & 15)
+                                  : at + t * tile_stride() + ((skew + first * tile_stride()) & 15);
+    }
+};

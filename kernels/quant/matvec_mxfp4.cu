@@ -1,0 +1,4 @@
+// MXFP4.
+#include "matvec.cuh"
+
+MATVEC(matvec_mxfp4, Mxfp4)

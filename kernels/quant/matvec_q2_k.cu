@@ -1,0 +1,4 @@
+// Q2_K.
+#include "matvec.cuh"
+
+MATVEC(matvec_q2_k, Q2K)

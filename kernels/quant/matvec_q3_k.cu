@@ -1,0 +1,4 @@
+// Q3_K.
+#include "matvec.cuh"
+
+MATVEC(matvec_q3_k, Q3K)
