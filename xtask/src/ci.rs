@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::process::run_within;
 use crate::workspace::Workspace;
-use crate::{deny, fuzz, install, instruments, outside, parity, python, serve, tidy};
+use crate::{deny, fuzz, install, instruments, kernels, outside, parity, python, serve, tidy};
 
 #[derive(Args)]
 pub struct Arguments {
@@ -87,6 +87,12 @@ const STEPS: &[Step] = &[
         what: "rustdoc without warnings",
         limit: minutes(10),
         check: Check::Run("cargo", &["doc", "--workspace", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")]),
+    },
+    Step {
+        name: "kernels",
+        what: "device code compiles for every architecture, within its registers",
+        limit: minutes(20),
+        check: Check::Call(kernels::check),
     },
     Step {
         name: "outside",

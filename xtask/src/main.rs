@@ -12,6 +12,7 @@ mod deny;
 mod fuzz;
 mod install;
 mod instruments;
+mod kernels;
 mod machine;
 mod outside;
 mod parity;
@@ -48,6 +49,8 @@ enum Command {
     Parity(parity::Arguments),
     /// Measure, and write a dated file under bench-results/
     Bench(bench::Arguments),
+    /// Compile the device code for every architecture with a pinned compiler
+    Kernels(kernels::Arguments),
     /// Run what is too long for every change, and write a dated file under bench-results/
     Soak(soak::Arguments),
 }
@@ -69,6 +72,7 @@ fn run(command: Command) -> Result<()> {
         Command::Tidy => tidy::run(&workspace),
         Command::Ci(arguments) => ci::run(&workspace, &arguments),
         Command::Parity(arguments) => parity::compare(&workspace, &arguments),
+        Command::Kernels(arguments) => kernels::run_named(&workspace, &arguments),
         Command::Soak(arguments) => soak::run_named(&workspace, &arguments),
         Command::Bench(arguments) => bench::run_suite(&workspace, &arguments),
     }

@@ -21,8 +21,14 @@ const AFTER: &str = "Without --model, commands use the small demo model inside t
     Exit codes: 0 done; 1 a failure, with one sentence on standard error; 2 a command line that cannot be understood; 130 \
     ended at once by another Ctrl-C after the first had asked to finish.";
 /// `--version`: the version, the commit, and what is compiled in.
-const VERSION: &str =
-    concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("MAYA_COMMIT"), ", features: cpu)");
+const VERSION: &str = concat!(
+    env!("CARGO_PKG_VERSION"),
+    " (commit ",
+    env!("MAYA_COMMIT"),
+    ", features: ",
+    env!("MAYA_FEATURES"),
+    ")"
+);
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -153,6 +159,10 @@ pub enum Command {
     /// Compare with golden values, level by level
     #[command(hide = true, after_help = "Example:\n  maya parity --level op,isa --fixtures DIR")]
     Parity(crate::parity::ParityArgs),
+    /// Compile the device code, or run a little of it
+    #[cfg(feature = "cuda")]
+    #[command(hide = true, after_help = "Example:\n  maya kernels check --arch sm_70,sm_90")]
+    Kernels(crate::cmd::kernels::KernelsArgs),
     /// Print the path of the demo model on disk, writing it to the cache folder first
     #[command(hide = true, after_help = "Example:\n  llama-cli -m \"$(maya demo-path)\"")]
     DemoPath,

@@ -78,6 +78,8 @@ fn run(cli: Cli) -> anyhow::Result<()> {
         Command::Completions(args) => cmd::completions::run(&args),
         Command::Parity(args) => parity::run(&args),
         Command::Eval(args) => cmd::eval::run(&args),
+        #[cfg(feature = "cuda")]
+        Command::Kernels(args) => cmd::kernels::run(&args),
         Command::DemoPath => output::Out::new().line(demo::on_disk()?.display()),
     }
 }

@@ -7,6 +7,8 @@ pub mod doctor;
 pub mod eval;
 pub mod generate;
 pub mod inspect;
+#[cfg(feature = "cuda")]
+pub mod kernels;
 pub mod lines;
 pub mod logits;
 pub mod perplexity;

@@ -67,7 +67,7 @@ impl Buffer {
         let result = unsafe { sys::cuMemsetD8_v2(self.address, 0, self.bytes) };
         self.context.check("cuMemsetD8", result)?;
         // Filling device memory does not wait for the device by itself.
-        self.context.synchronize()
+        self.context.finish()
     }
 
     /// Copies bytes to `offset`, and waits. Work on streams is not waited for: synchronize first.
@@ -81,7 +81,7 @@ impl Buffer {
         let result = unsafe { sys::cuMemcpyHtoD_v2(at, from.as_ptr().cast::<c_void>(), from.len()) };
         self.context.check("cuMemcpyHtoD", result)?;
         // Up to 64 KB may be staged and still be on its way when the call returns.
-        self.context.synchronize()
+        self.context.finish()
     }
 
     /// Copies bytes from `offset`, and waits. Work on streams is not waited for: synchronize first.

@@ -67,11 +67,19 @@ impl Context {
         Ok((free, total))
     }
 
-    /// Waits for everything that was given to the device.
+    /// Waits for everything that was given to the device; refused while a stream of it records a graph.
     pub fn synchronize(&self) -> Result<(), DriverError> {
         self.make_current()?;
         // SAFETY: a context is current.
         self.check("cuCtxSynchronize", unsafe { sys::cuCtxSynchronize() })
+    }
+
+    /// Waits for copies and fills outside of streams. Waiting for the whole device would also wait for every stream, and
+    /// is refused while any of them records a graph.
+    pub(super) fn finish(&self) -> Result<(), DriverError> {
+        self.make_current()?;
+        // SAFETY: a context is current; null is its default stream.
+        self.check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(std::ptr::null_mut()) })
     }
 
     /// The first fatal error, or the first of a `drop`; `Ok` if there was none.

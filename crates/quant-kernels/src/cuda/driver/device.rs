@@ -35,7 +35,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// All devices; none is an empty list. A machine without a driver is an error that says so.
+    /// All devices, at least one. A machine without driver or device is an error that says so.
     pub fn all() -> Result<Vec<Self>, DriverError> {
         let version = start()?;
         (0..count()?).map(|ordinal| Self::describe(ordinal, version)).collect()
@@ -103,8 +103,11 @@ fn start_now() -> Result<c_int, DriverError> {
         return Err(DriverError::TooOld { major, minor });
     }
     // SAFETY: the library is there; the function may be called again and again.
-    judge("cuInit", unsafe { sys::cuInit(0) }).map_err(|f| f.error())?;
-    Ok(version)
+    match judge("cuInit", unsafe { sys::cuInit(0) }) {
+        Ok(()) => Ok(version),
+        Err(failure) if failure.is_no_device() => Err(DriverError::NoDevice { ordinal: 0, devices: 0 }),
+        Err(failure) => Err(failure.error()),
+    }
 }
 
 fn split(version: c_int) -> (u32, u32) {

@@ -126,6 +126,10 @@ impl Failure {
         self.code == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY as u32
     }
 
+    pub fn is_no_device(self) -> bool {
+        self.code == sys::CUresult::CUDA_ERROR_NO_DEVICE as u32
+    }
+
     pub fn is_not_ready(self) -> bool {
         self.code == sys::CUresult::CUDA_ERROR_NOT_READY as u32
     }

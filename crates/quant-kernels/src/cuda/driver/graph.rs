@@ -17,8 +17,8 @@ pub struct Graph {
 }
 
 impl Graph {
-    /// Records what `work` puts on the stream, without running it. Other threads may call the driver meanwhile; this
-    /// one may not call what would wait.
+    /// Records what `work` puts on the stream, without running it. Other threads may call the driver meanwhile; `work`
+    /// neither waits nor allocates.
     pub fn capture<E: From<DriverError>>(
         stream: &Stream,
         work: impl FnOnce(&Stream) -> Result<(), E>,

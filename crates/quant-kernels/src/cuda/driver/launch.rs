@@ -5,6 +5,7 @@ use std::ffi::c_void;
 use bytemuck::Pod;
 use cudarc::driver::sys;
 
+use super::device::Device;
 use super::failure::DriverError;
 use super::module::Kernel;
 use super::stream::Stream;
@@ -21,7 +22,7 @@ pub enum Start {
     #[default]
     AfterPrevious,
     /// Already while the previous kernel drains; the kernel itself waits (`griddepcontrol.wait`) before it reads what
-    /// that one wrote. Devices before 9.0 start it after the previous.
+    /// that one wrote. Devices before 9.0, and drivers before CUDA 12.3, which cannot record it, start it after the previous.
     Early,
 }
 
@@ -168,7 +169,7 @@ impl Kernel {
         let [gx, gy, gz] = grid.grid;
         let [bx, by, bz] = grid.block;
         let (function, parameters, none) = (self.raw(), places.as_mut_ptr(), std::ptr::null_mut());
-        if grid.start == Start::AfterPrevious || context.device().capability.0 < 9 {
+        if grid.start == Start::AfterPrevious || !can_overlap(context.device()) {
             // SAFETY: live handles; each place points at a value; the rest is the caller's contract.
             let result = unsafe {
                 sys::cuLaunchKernel(
@@ -208,6 +209,11 @@ impl Kernel {
         let result = unsafe { sys::cuLaunchKernelEx(&config, function, parameters, none) };
         context.check("cuLaunchKernelEx", result)
     }
+}
+
+/// Whether [`Start::Early`] is known to device and driver.
+fn can_overlap(device: &Device) -> bool {
+    device.capability >= (9, 0) && device.driver_version >= (12, 3)
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ impl Library {
     pub fn open(path: &Path) -> Result<Self, NvrtcError> {
         // SAFETY: runs the initialisers of a library that the user or the system names as NVIDIA's compiler.
         let library = unsafe { libloading::Library::new(path) }
-            .map_err(|e| NvrtcError::Load { path: path.to_owned(), why: e.to_string() })?;
+            .map_err(|e| NvrtcError::Load { path: path.to_owned(), why: reason(&e) })?;
         macro_rules! function {
             ($name:literal) => {
                 // SAFETY: the field's type is the function's in nvrtc.h, unchanged from 11.2 to 13.
@@ -123,7 +123,13 @@ impl Library {
         if result == REFUSED {
             return Err(NvrtcError::Compile { unit: unit.name, arch, log });
         }
-        self.check("nvrtcCompileProgram", result)?;
+        self.check("nvrtcCompileProgram", result).map_err(|error| match error {
+            // An option that is not known is named only there.
+            NvrtcError::Call { call, why } => {
+                NvrtcError::Call { call, why: format!("{why}: {}", log.trim()) }
+            }
+            other => other,
+        })?;
         let cubin = program.bytes(("nvrtcGetCUBINSize", self.cubin_size), ("nvrtcGetCUBIN", self.cubin))?;
         Ok((cubin, log))
     }
@@ -180,6 +186,11 @@ impl Drop for Owned<'_> {
             let _ = unsafe { (self.library.destroy)(&mut self.program) };
         }
     }
+}
+
+/// What the loader said, with what the system told it.
+fn reason(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }
 
 fn pointers(texts: &[CString]) -> Vec<*const c_char> {
