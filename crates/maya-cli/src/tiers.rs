@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use glm_graph::{Executor, MemoryPlan, Model, TierOptions, TierPlan};
+use glm_graph::{Executor, MemoryPlan, Model, TierCounters, TierOptions, TierPlan};
 use serde_json::{Value as Json, json};
 use tier_cache::{Loaded, Usage};
 
@@ -162,7 +162,7 @@ pub fn json(engine: &Engine) -> Json {
         "ahead_useful": c.ahead_useful,
         "ahead_wasted": c.ahead_wasted,
         "ahead_cancelled": c.ahead_cancelled,
-        "executed_routed_mass": 1.0,
+        "executed_routed_mass": executed(&c),
         "per_token": {
             "hits": per_token(c.hits),
             "misses": per_token(c.misses),
@@ -176,6 +176,11 @@ pub fn json(engine: &Engine) -> Json {
         "drive": report.backend.to_string(),
         "direct": direct,
     })
+}
+
+/// The part of the routed weight that was computed; all of nothing is all.
+fn executed(counters: &TierCounters) -> f64 {
+    if counters.routed_mass > 0.0 { counters.executed_mass / counters.routed_mass } else { 1.0 }
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ const TIME: Duration = Duration::from_millis(180);
 const BYTES: u64 = 160_000_000;
 /// Bytes a second below which 32 reads of 1 MiB at once would take seconds to come back.
 const SLOW: f64 = 20e6;
-/// Threads of the plain reads; each of their reads keeps some I/Os of the drive busy.
-const RAW_THREADS: usize = 4;
+/// Threads of the plain reads, as many as the reader has reads at the drive at its full depth.
+const RAW_THREADS: usize = 32;
 /// The depths that are measured: one read waits for the other, and a full drive.
 const DEPTHS: [u32; 2] = [1, 32];
 

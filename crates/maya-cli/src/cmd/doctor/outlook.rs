@@ -563,7 +563,10 @@ mod tests {
     fn facts_of_the_slots() {
         let it = outlook(Some(32 * GB), None);
         assert_eq!(facts(&it)["slots"].as_array().unwrap().len(), 42);
-        assert_eq!((&facts(&it)["all_fit"], &facts(&it)["reserve"]), (&json!(false), &json!(1_600_000_000_u64)));
+        assert_eq!(
+            (&facts(&it)["all_fit"], &facts(&it)["reserve"]),
+            (&json!(false), &json!(1_600_000_000_u64))
+        );
         assert_eq!(facts(&outlook(Some(128 * GB), None))["all_fit"], json!(true));
     }
 }
