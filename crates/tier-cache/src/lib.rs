@@ -10,6 +10,7 @@
 //! ([`TableLayout`]) and the rings of routes and replies ([`Producer`], [`Consumer`]).
 
 mod arena_error;
+mod beside;
 mod budget;
 mod claimer;
 mod directory;
@@ -32,6 +33,7 @@ mod usage_file;
 mod view;
 
 pub use arena_error::{ArenaError, WrongLease};
+pub use beside::create_beside;
 pub use budget::{Budget, BudgetError, LayerNeed, SlotRules};
 pub use claimer::{Admission, Claimer};
 pub use directory::Directory;

@@ -17,7 +17,8 @@ use std::io;
 
 use crate::id::ExpertId;
 
-const MAGIC: &[u8; 8] = b"TIERUSE\0";
+/// How a file begins.
+pub(crate) const MAGIC: &[u8; 8] = b"TIERUSE\0";
 const VERSION: u32 = 1;
 /// Everything but the identity, the counts and the owners.
 const FIXED_BYTES: usize = 8 + 4 + 4 + 4 + 4 + 8;
