@@ -32,6 +32,7 @@
 
 mod align;
 mod backend;
+mod compare;
 mod engine;
 mod error;
 #[doc(hidden)]
