@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::output::AtomicFile;
+use crate::output::{AtomicFile, excerpt};
 use crate::safetensors::Opened;
 
 /// Experts of a layer that a trace can name: ids are 16 bits.
@@ -131,7 +131,10 @@ fn experts(header: &Value) -> Result<Option<usize>> {
         .filter(|n| (1..=EXPERTS_LIMIT).contains(n))
     {
         Some(n) => Ok(Some(n)),
-        None => bail!("{value} is not a number between 1 and {EXPERTS_LIMIT} written as text"),
+        None => {
+            let value = excerpt(&value.to_string());
+            bail!("{value} is not a number between 1 and {EXPERTS_LIMIT} written as text")
+        }
     }
 }
 
@@ -164,7 +167,11 @@ impl TraceWriter {
             .map(|(name, value)| format!("\"{name}\": {}", Value::from(value.as_str())))
             .collect();
         let mut it = Self {
-            file: AtomicFile::create(path)?,
+            // A pipe is refused now, not after the work.
+            file: match tokens {
+                Some(_) => AtomicFile::create(path)?,
+                None => AtomicFile::create_seekable(path)?,
+            },
             path: path.to_owned(),
             layers,
             k,
@@ -181,10 +188,6 @@ impl TraceWriter {
         };
         it.header = header.len();
         it.put(&header)?;
-        if tokens.is_none() {
-            // A pipe is refused now, not after the work.
-            it.file.rewrite_start(&[])?;
-        }
         Ok(it)
     }
 

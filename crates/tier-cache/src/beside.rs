@@ -38,6 +38,31 @@ pub fn create_beside(path: &Path) -> io::Result<(PathBuf, File)> {
     Ok((new, file))
 }
 
+/// The path at the end of links, whether or not anything is there: a rename to the link would replace the link itself. A
+/// link to what has no name, such as `/dev/stdout` to a pipe, is its own end.
+///
+/// # Errors
+/// Links that lead in a circle.
+pub fn end_of_links(path: &Path) -> io::Result<PathBuf> {
+    /// More links than any system follows.
+    const MAX_LINKS: usize = 40;
+    if let Ok(end) = std::fs::canonicalize(path) {
+        return Ok(end);
+    }
+    if std::fs::metadata(path).is_ok() {
+        return Ok(path.to_owned());
+    }
+    let mut end = path.to_owned();
+    for _ in 0..MAX_LINKS {
+        match std::fs::read_link(&end) {
+            Ok(target) => end = folder_of(&end).join(target),
+            // Not a link, or nothing at all.
+            Err(_) => return Ok(end),
+        }
+    }
+    Err(io::Error::other("its links lead in a circle"))
+}
+
 /// The folder that `path` is in.
 pub(crate) fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))

@@ -33,7 +33,7 @@ mod usage_file;
 mod view;
 
 pub use arena_error::{ArenaError, WrongLease};
-pub use beside::create_beside;
+pub use beside::{create_beside, end_of_links};
 pub use budget::{Budget, BudgetError, LayerNeed, SlotRules};
 pub use claimer::{Admission, Claimer};
 pub use directory::Directory;

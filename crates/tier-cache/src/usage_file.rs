@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use crate::beside::{create_beside, folder_of};
+use crate::beside::{create_beside, end_of_links, folder_of};
 use crate::usage::{Ignored, MAGIC, MAX_FILE_BYTES, Usage};
 
 /// What loading found.
@@ -74,19 +74,8 @@ impl Usage {
     }
 }
 
-/// The path at the end of links, whether or not anything is there: a rename would replace the link itself.
 fn resolve(path: &Path) -> Result<PathBuf, SaveError> {
-    /// More links than any system follows.
-    const MAX_LINKS: usize = 40;
-    let mut end = path.to_owned();
-    for _ in 0..MAX_LINKS {
-        match std::fs::read_link(&end) {
-            Ok(target) => end = folder_of(&end).join(target),
-            // Not a link, or nothing at all.
-            Err(_) => return Ok(end),
-        }
-    }
-    Err(failed("found", path)(io::Error::other("its links lead in a circle")))
+    end_of_links(path).map_err(failed("found", path))
 }
 
 fn replaceable(path: &Path) -> io::Result<()> {

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::args::{Budget, MachineArgs, ModelOf, PlanArgs, PopularityArgs, Tier};
 use crate::output::{AtomicFile, Out, note};
+use crate::outputs;
 use crate::plan::machine::{Cost, Given, Machine, Room, Said};
 use crate::plan::measure;
 use crate::plan::place::Placement;
@@ -30,6 +31,10 @@ pub fn run(args: &PlanArgs) -> Result<()> {
         (None, Some(path)) => (Sizes::of_file(path)?, Some(path)),
         (None, None) => (Sizes::of_preset(Preset::MayaS)?, None),
     };
+    let model = path.map(gguf::Model::open).transpose()?;
+    let shards = model.iter().flat_map(|model| model.shards()).map(|s| ("a file of the model", &*s.path));
+    let trace = args.popularity.trace.iter().map(|path| ("the trace", path.as_path()));
+    outputs::check(&[("--plot", args.plot.as_deref())], &shards.chain(trace).collect::<Vec<_>>())?;
     let given = given(&args.machine, &sizes, path)?;
     let article = args.model_of == ModelOf::Article;
     let popularity = popularity(&args.popularity, article, &sizes)?;

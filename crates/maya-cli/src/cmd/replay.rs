@@ -8,16 +8,17 @@ use serde_json::{Value as Json, json};
 
 use super::plan::write_chart;
 use crate::args::{Budget, ReplayArgs};
-use crate::interrupt;
 use crate::output::{Out, bytes, count};
 use crate::plan::sizes::{Preset, Sizes};
 use crate::plot::{Chart, Line};
 use crate::progress::Progress;
 use crate::replay::{Outcome, Policy, Setup, simulated, walk};
 use crate::routes::Trace;
+use crate::{interrupt, outputs};
 
 /// Prints the table.
 pub fn run(args: &ReplayArgs) -> Result<()> {
+    outputs::check(&[("--plot", args.plot.as_deref())], &[("the trace", &args.trace)])?;
     let trace = Trace::read(&args.trace)?;
     let expert_bytes = match args.expert_bytes {
         Some(Budget::Bytes(bytes)) => bytes as f64,
