@@ -49,6 +49,7 @@ mod report;
 mod threads;
 #[cfg(target_os = "linux")]
 mod uring;
+mod why;
 
 pub use error::{
     OpenError, ReadError, ReadFault, Refusal, Refused, UringFault, WhyBuffered, WhyUnregistered,

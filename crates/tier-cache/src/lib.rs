@@ -25,6 +25,7 @@ mod id;
 mod plan;
 mod policy;
 mod ring;
+mod ring_error;
 mod route;
 mod shares;
 mod table;
@@ -49,9 +50,9 @@ pub use plan::{
 };
 pub use policy::{Candidate, Clock, Lfu, Lru, Policy, Pool};
 pub use ring::{
-    Consumer, Patience, Producer, RING_HEAD_WORDS, ReplyReader, ReplyWriter, RingError, Word, reply_words,
-    ring_words,
+    Consumer, Patience, Producer, RING_HEAD_WORDS, ReplyReader, ReplyWriter, Word, reply_words, ring_words,
 };
+pub use ring_error::RingError;
 pub use route::{MAX_ROUTE, RECORD_WORDS, RecordClaim, RecordError, RecordLane, ReplyRecord, RouteRecord};
 pub use shares::Shares;
 pub use table::{
