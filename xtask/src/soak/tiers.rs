@@ -8,14 +8,18 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use crate::bench::two_gigabytes;
-use crate::instruments;
+use crate::instruments::{self, Ran};
 use crate::process::{describe, output, run};
 use crate::workspace::Workspace;
 
 const OPERATIONS: u64 = 5_000_000;
 const KILLS: u32 = 200;
-/// Anonymous memory beyond the slots, the state and the caches: buffers, threads, the program itself.
+/// Memory beyond the slots, the state and the caches: buffers, threads, the program itself.
 const BESIDE: u64 = 250_000_000;
+/// The part of the slots' bytes that must be in use at budgets of at least [`FILLED`] for the bound to mean something.
+const IN_USE: f64 = 0.9;
+/// Budgets whose slots the bench fills.
+const FILLED: [&str; 2] = ["100%", "50%"];
 
 /// Everything; what must hold is in `reached`.
 pub fn soak(workspace: &Workspace) -> Result<Value> {
@@ -33,8 +37,16 @@ pub fn soak(workspace: &Workspace) -> Result<Value> {
         run(command.env("TIER_CACHE_KILLS", KILLS.to_string()))
     });
     let loom = timed(|| instruments::loom(workspace));
-    let miri = timed(|| instruments::miri(workspace));
-    let asan = timed(|| instruments::asan(workspace));
+    let timed = |what: fn(&Workspace) -> Result<Ran>| {
+        let begin = Instant::now();
+        let done = what(workspace);
+        if let Err(error) = &done {
+            println!("{error:#}");
+        }
+        done.map(|ran| (ran, begin.elapsed().as_secs_f64().round()))
+    };
+    let miri = timed(instruments::miri);
+    let asan = timed(instruments::asan);
 
     let maya = workspace.release_maya()?;
     let mut models = Vec::new();
@@ -49,19 +61,34 @@ pub fn soak(workspace: &Workspace) -> Result<Value> {
             "directory": directory.is_ok(),
             "kills": kills.is_ok(),
             "loom": loom.is_ok(),
-            "miri": miri.is_ok(),
-            "asan": asan.is_ok(),
+            "miri": reached(&miri),
+            "asan": reached(&asan),
             "same_logits": all("same_logits"),
             "same_tokens": all("same_tokens"),
             "memory": all("memory_within"),
+            "slots_in_use": all("slots_in_use"),
         },
         "directory_operations": OPERATIONS,
         "kills": KILLS,
         "seconds_of": {
-            "directory": directory.ok(), "kills": kills.ok(), "loom": loom.ok(), "miri": miri.ok(), "asan": asan.ok(),
+            "directory": directory.ok(), "kills": kills.ok(), "loom": loom.ok(), "miri": ran(miri), "asan": ran(asan),
         },
         "models": models,
     }))
+}
+
+/// True, false, or the word for neither.
+fn reached(done: &Result<(Ran, f64)>) -> Value {
+    match done {
+        Ok((Ran::Whole, _)) => json!(true),
+        Ok((Ran::Skipped, _)) => json!(super::SKIPPED),
+        Err(_) => json!(false),
+    }
+}
+
+/// Seconds of what ran.
+fn ran(done: Result<(Ran, f64)>) -> Option<f64> {
+    done.ok().filter(|(ran, _)| *ran == Ran::Whole).map(|(_, seconds)| seconds)
 }
 
 /// Seconds that it took.
@@ -127,9 +154,16 @@ impl Model<'_> {
                 }
             }
         }
-        let memory = ["100%", "50%", "20%", "5%", "0"].map(|ram| self.memory(ram));
-        let memory = memory.into_iter().collect::<Result<Vec<Value>>>()?;
+        // Without slots first: what the others hold beyond that is their slots.
+        let none = self.memory("0", None)?;
+        let beside = none["held_bytes_peak"].as_u64();
+        let mut memory = vec![none];
+        for ram in ["5%", "20%", "50%", "100%"] {
+            memory.push(self.memory(ram, beside)?);
+        }
         let within = memory.iter().all(|row| row["within"] == json!(true));
+        let filled = |row: &Value| row["slots_in_use"].as_f64().is_some_and(|part| part >= IN_USE);
+        let in_use = memory.iter().filter(|row| FILLED.iter().any(|ram| row["ram"] == *ram)).all(filled);
         let name = self.path.file_name().map(|name| name.to_string_lossy().into_owned());
         Ok(json!({
             "model": name,
@@ -137,6 +171,7 @@ impl Model<'_> {
             "same_logits": logits,
             "same_tokens": tokens,
             "memory_within": within,
+            "slots_in_use": in_use,
             "runs": runs,
             "memory": memory,
         }))
@@ -167,24 +202,28 @@ impl Model<'_> {
         Ok((hash, answer["ids"].clone()))
     }
 
-    /// Anonymous memory of a bench at this budget, against the budget.
-    fn memory(&self, ram: &str) -> Result<Value> {
+    /// The most memory that a bench held at this budget while it ran, against the budget. `none` is what it holds without
+    /// any slots. The bench draws other tokens for each run: enough of them to use every slot.
+    fn memory(&self, ram: &str, none: Option<u64>) -> Result<Value> {
         let mut command = self.workspace.command(&self.maya.to_string_lossy());
-        command.args(["bench", "--prefill", "64", "--decode", "24", "--repeat", "2", "--ram", ram]);
+        command.args(["bench", "--prefill", "256", "--decode", "32", "--repeat", "4", "--ram", ram]);
         command.arg("--model").arg(self.path);
         println!("{}", describe(&command));
         let run: Value =
             serde_json::from_str(&output(&mut command)?).context("maya bench did not print JSON")?;
         let number = |value: &Value, name: &str| value.as_u64().with_context(|| format!("no {name}"));
-        let anonymous = number(&run["rss_anon_bytes"], "rss_anon_bytes")?;
+        let peak = number(&run["held_bytes_peak"], "held_bytes_peak")?;
         let cap = number(&run["tiers"]["ram_bytes"], "tiers.ram_bytes")?;
         let state = number(&run["memory_plan"]["state"], "memory_plan.state")?;
-        let beside = anonymous.saturating_sub(state).saturating_sub(cap);
+        let beside = peak.saturating_sub(state).saturating_sub(cap);
+        let in_use = none.filter(|_| cap > 0).map(|none| peak.saturating_sub(none) as f64 / cap as f64);
         Ok(json!({
             "ram": ram,
             "cap_bytes": cap,
             "state_bytes": state,
-            "anonymous_bytes": anonymous,
+            "held_bytes_peak": peak,
+            "anonymous_bytes_after_a_run": run["rss_anon_bytes"],
+            "slots_in_use": in_use,
             "beyond_the_cap_bytes": beside,
             "direct": run["tiers"]["direct"],
             "within": beside <= BESIDE,
