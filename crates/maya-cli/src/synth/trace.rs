@@ -81,7 +81,7 @@ impl Drawn {
         }
         let (layers, experts, k) = (shape.layers as usize, shape.experts as usize, args.k as usize);
         if experts > EXPERTS_LIMIT {
-            bail!("--experts {experts} is more than the {EXPERTS_LIMIT} that a trace can name");
+            bail!("--experts {experts} is more than the {EXPERTS_LIMIT} that a replay can take");
         }
         if k > experts {
             bail!("--k {k} is more than --experts {experts}");
