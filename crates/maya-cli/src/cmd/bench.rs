@@ -1,6 +1,5 @@
 //! `maya bench`: loading, prefill and decode, measured; JSON on standard output.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
@@ -11,6 +10,7 @@ use super::generate::CHUNK;
 use crate::args::BenchArgs;
 use crate::engine::Engine;
 use crate::interrupt;
+use crate::machine::{Peak, anonymous};
 use crate::output::Out;
 use crate::progress::Progress;
 use crate::tiers;
@@ -30,6 +30,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     let runs = u64::from(args.repeat) + 1;
     let mut progress = Progress::new("measuring", "runs", runs);
     let mut samples = Samples::default();
+    let peak = Peak::watch();
     for i in 0..runs {
         samples.tokens.clear();
         let ids = ids(needed, engine.exec.vocab(), i);
@@ -64,6 +65,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         "tiers": tiers::json(&engine),
         "last_decode": samples.tokens,
         "rss_anon_bytes": samples.rss_anon,
+        "held_bytes_peak": peak.most(),
     }))
 }
 
@@ -79,15 +81,8 @@ struct Samples {
 
 impl Samples {
     fn note_memory(&mut self) {
-        self.rss_anon = self.rss_anon.max(rss_anon());
+        self.rss_anon = self.rss_anon.max(anonymous());
     }
-}
-
-/// Anonymous memory of this process now: what the weights' map is not part of.
-fn rss_anon() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let kib = status.lines().find_map(|l| l.strip_prefix("RssAnon:"))?.trim().strip_suffix("kB")?.trim();
-    kib.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 /// Ids spread over the vocabulary, so that routed experts are met as a real text meets them; the same every time for the same
