@@ -8,9 +8,9 @@
 //! - 4 KiB at a place in every 4 MiB. Files of more than 64 GiB have 16,384 such places. The places depend on the length
 //!   alone, so that a refusal can be repeated.
 //!
-//! Of both files together at most 256 MiB are read, by eight threads. Places that are not reached within ten seconds are left out; those
-//! that were reached are spread over the whole file then. Two files of 2 GB on one virtual drive, neither in the page cache,
-//! take 0.05 s.
+//! Of both files together at most 256 MiB are read, by eight threads. Places that are not reached within ten seconds are
+//! left out; those that were reached are spread over the whole file then. Two files of 2 GB on one virtual drive, neither
+//! in the page cache, take 0.05 s.
 //!
 //! A gap of zeros is found wherever it is if it has 8 MiB, and smaller ones by luck; a hole of any size is, where the file
 //! system tells of holes. **Not found** are flipped bits, and other weights of the same length and the same beginning that
