@@ -209,6 +209,9 @@ pub fn json(engine: &Engine) -> Json {
     let direct = report.files.iter().all(nvme_reader::FileReport::is_direct);
     json!({
         "ram_bytes": engine.options.tiers.as_ref().map(|tiers| tiers.ram),
+        "slot_bytes": engine.tiers.as_ref().map(|plan| plan.slot_bytes),
+        "resident_bytes": engine.exec.tier_resident_bytes(),
+        "landing_bytes": engine.tiers.as_ref().map(|plan| plan.landing_bytes),
         "passes": c.passes,
         "hits": c.hits,
         "misses": c.misses,

@@ -231,6 +231,14 @@ impl Tiers {
         }
     }
 
+    /// Bytes of the slots that hold an expert, or are about to.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let of = |(at, layer): (usize, &Layer)| {
+            u64::from(self.directory.residents(at as u16)) * layer.slot_bytes as u64
+        };
+        self.layers.iter().enumerate().map(of).sum()
+    }
+
     pub(crate) fn last_pass(&self) -> &[LayerPass] {
         &self.pass
     }

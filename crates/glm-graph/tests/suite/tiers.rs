@@ -111,6 +111,11 @@ fn every_setting(name: &str) {
                 // The last pass was all tokens at once: more experts than land at a time, or no waves were tested.
                 let widest = exec.last_pass().iter().map(|layer| layer.experts).max().unwrap();
                 assert!(widest > landings, "{what}: {widest} experts, and {landings} transit blobs");
+                let resident = exec.tier_resident_bytes().unwrap();
+                assert!(
+                    resident <= ram && (resident > 0) == (percent > 0),
+                    "{what}: {resident} of {ram} bytes"
+                );
                 let counters = exec.tier_counters().unwrap();
                 plausible(&what, &counters, percent, look_ahead);
             }
