@@ -12,6 +12,15 @@ use crate::workspace::Workspace;
 /// The only platform for which the sanitizer's run-time comes with every toolchain.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
+/// Whether something that is not there on every machine ran.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ran {
+    /// All of it.
+    Whole,
+    /// None of it, and why was printed.
+    Skipped,
+}
+
 /// Every order of the rings' loads and stores.
 pub fn loom(workspace: &Workspace) -> Result<()> {
     let mut command = cargo(workspace, "loom", &[]);
@@ -21,10 +30,10 @@ pub fn loom(workspace: &Workspace) -> Result<()> {
 
 /// What an interpreter can run of the two crates: leases of an arena, rings, the directory, blobs of aligned memory, the
 /// queue of requests. It has no drive, no `io_uring` and no advice about pages.
-pub fn miri(workspace: &Workspace) -> Result<()> {
+pub fn miri(workspace: &Workspace) -> Result<Ran> {
     let Some(toolchain) = [&[][..], &["+nightly"][..]].into_iter().find(|words| has_miri(words)) else {
         println!("SKIPPED: miri: no toolchain here has `cargo miri`");
-        return Ok(());
+        return Ok(Ran::Skipped);
     };
     let runs: &[&[&str]] = &[
         &["-p", "tier-cache", "--test", "ring"],
@@ -49,15 +58,15 @@ pub fn miri(workspace: &Workspace) -> Result<()> {
         command.env("MIRIFLAGS", "-Zmiri-ignore-leaks -Zmiri-disable-isolation");
         run_within(command.env("RUSTFLAGS", "--cfg rustix_use_libc"), Duration::from_secs(600))?;
     }
-    Ok(())
+    Ok(Ran::Whole)
 }
 
 /// Every read of the drive with an eye on each byte of memory that it lands in.
-pub fn asan(workspace: &Workspace) -> Result<()> {
+pub fn asan(workspace: &Workspace) -> Result<Ran> {
     let host = output(workspace.command("rustc").arg("-vV"))?;
     if !host.lines().any(|line| line == format!("host: {PLATFORM}")) {
         println!("SKIPPED: asan: the address sanitizer is run on {PLATFORM} only");
-        return Ok(());
+        return Ok(Ran::Skipped);
     }
     let mut command = cargo(workspace, "asan", &[]);
     command.args(["test", "-p", "nvme-reader", "--lib", "--tests", "--target", PLATFORM]);
@@ -65,7 +74,8 @@ pub fn asan(workspace: &Workspace) -> Result<()> {
     command.env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
     // Tests lease memory for ever, which is what `Aligned::leak` is for.
     command.env("ASAN_OPTIONS", "detect_leaks=0");
-    run_within(&command, Duration::from_secs(600))
+    run_within(&command, Duration::from_secs(600))?;
+    Ok(Ran::Whole)
 }
 
 fn cargo(workspace: &Workspace, folder: &str, toolchain: &[&str]) -> Command {

@@ -156,6 +156,12 @@ impl CpuExecutor {
         self.store.tiers.as_ref().map(|tiers| tiers.counters())
     }
 
+    /// Bytes of the expert slots that are in use now; `None` without tiers.
+    #[must_use]
+    pub fn tier_resident_bytes(&self) -> Option<u64> {
+        self.store.tiers.as_ref().map(|tiers| tiers.resident_bytes())
+    }
+
     /// What each MoE layer needed in the last pass; empty without tiers.
     #[must_use]
     pub fn last_pass(&self) -> &[LayerPass] {

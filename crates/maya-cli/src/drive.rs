@@ -1,8 +1,9 @@
 //! How fast the drive below some files answers: through the reader that the engine uses, and, to compare with, by plain
 //! reads of many threads. Nothing is written.
 //!
-//! Both read whole blobs at random places, so that a ratio of their rates says what the reader costs. The rate is that of
-//! the time when as many reads were under way as were asked for: neither the first nor the last ones count.
+//! Both read at random places with as many I/Os of the same size at the drive, so that a ratio of their rates says what the
+//! reader costs. The rate is that of the time when as many reads were under way as were asked for: neither the first nor the
+//! last ones count.
 
 mod places;
 mod raw;

@@ -6,6 +6,7 @@ mod locked;
 mod memory;
 mod mount;
 mod nvidia;
+mod own;
 mod pages;
 mod processor;
 mod system;
@@ -17,6 +18,7 @@ pub use mount::Mount;
 #[cfg(test)]
 pub use nvidia::Gpu;
 pub use nvidia::Nvidia;
+pub use own::{Peak, anonymous};
 pub use pages::{HugePages, Transparent};
 #[cfg(test)]
 pub use processor::Node;

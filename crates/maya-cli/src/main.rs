@@ -15,6 +15,7 @@ mod interrupt;
 mod logs;
 mod machine;
 mod output;
+mod outputs;
 mod parity;
 mod plan;
 mod plot;

@@ -1,13 +1,14 @@
 //! What leaves the process: standard output, sentences on standard error, and files that exist whole or not at all.
 
+mod atomic;
+
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::io::{self, BufWriter, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+
+pub use atomic::{AtomicFile, remove_temporaries};
 
 /// The reader of standard output went away (`maya … | head`). The program ends quietly with exit code 0.
 #[derive(Debug)]
@@ -98,108 +99,12 @@ pub fn printable(text: &str) -> String {
     out
 }
 
-/// Files being written, so that a second Ctrl-C can remove them before it ends the process.
-static TEMPORARIES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
-
-/// Removes what unfinished [`AtomicFile`]s left. For the way out only.
-pub fn remove_temporaries() {
-    let paths = TEMPORARIES.lock().map(|mut list| std::mem::take(&mut *list)).unwrap_or_default();
-    for path in paths {
-        let _ = fs::remove_file(path);
-    }
-}
-
-/// A file that appears under its name whole (written beside it, synced, renamed) or not at all.
-///
-/// A device or pipe (`/dev/null`, `/dev/stdout`) is written directly: it cannot be replaced by a rename.
-pub struct AtomicFile {
-    file: BufWriter<File>,
-    target: PathBuf,
-    temporary: Option<PathBuf>,
-}
-
-impl AtomicFile {
-    /// Starts a file that will be `target`.
-    pub fn create(target: &Path) -> Result<Self> {
-        let target = fs::canonicalize(target).unwrap_or_else(|_| target.to_owned());
-        let say = || format!("{} cannot be written", target.display());
-        match fs::metadata(&target) {
-            Ok(meta) if meta.is_dir() => bail!("{}: it is a folder, not a file", say()),
-            Ok(meta) if !meta.is_file() => {
-                let file = File::options().write(true).open(&target).with_context(say)?;
-                return Ok(Self { file: BufWriter::with_capacity(1 << 20, file), target, temporary: None });
-            }
-            _ => {}
-        }
-        let Some(name) = target.file_name() else { bail!("{}: it has no file name", say()) };
-        let mut temporary_name = std::ffi::OsString::from(".");
-        temporary_name.push(name);
-        temporary_name.push(format!(".{}.tmp", std::process::id()));
-        let temporary = target.with_file_name(temporary_name);
-        let file =
-            File::options().write(true).create(true).truncate(true).open(&temporary).with_context(say)?;
-        if let Ok(mut list) = TEMPORARIES.lock() {
-            list.push(temporary.clone());
-        }
-        Ok(Self { file: BufWriter::with_capacity(1 << 20, file), target, temporary: Some(temporary) })
-    }
-
-    /// Where it will be.
-    pub fn target(&self) -> &Path {
-        &self.target
-    }
-
-    /// Writes `bytes` over the beginning of what was written: a header whose numbers are known only at the end.
-    pub fn rewrite_start(&mut self, bytes: &[u8]) -> Result<()> {
-        let say = || format!("{} cannot be written", self.target.display());
-        if self.temporary.is_none() {
-            bail!("{}: its beginning is written last, which a pipe or device does not allow", say());
-        }
-        self.file.flush().with_context(say)?;
-        self.file.seek(SeekFrom::Start(0)).with_context(say)?;
-        self.file.write_all(bytes).with_context(say)?;
-        self.file.seek(SeekFrom::End(0)).with_context(say).map(drop)
-    }
-
-    /// Makes it whole: flush, sync, rename, sync of the folder.
-    pub fn commit(mut self) -> Result<()> {
-        let say = || format!("{} cannot be written", self.target.display());
-        self.file.flush().with_context(say)?;
-        let Some(temporary) = self.temporary.clone() else { return Ok(()) };
-        self.file.get_ref().sync_all().with_context(say)?;
-        fs::rename(&temporary, &self.target).with_context(say)?;
-        self.temporary = None;
-        forget(&temporary);
-        if let Some(folder) = self.target.parent().filter(|p| !p.as_os_str().is_empty()) {
-            // Some filesystems refuse to sync a folder; the file itself is safe by then.
-            let _ = File::open(folder).and_then(|f| f.sync_all());
-        }
-        Ok(())
-    }
-}
-
-impl Write for AtomicFile {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.file.write(buf)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
-    }
-}
-
-impl Drop for AtomicFile {
-    fn drop(&mut self) {
-        if let Some(temporary) = self.temporary.take() {
-            let _ = fs::remove_file(&temporary);
-            forget(&temporary);
-        }
-    }
-}
-
-fn forget(path: &Path) {
-    if let Ok(mut list) = TEMPORARIES.lock() {
-        list.retain(|p| p != path);
+/// Text from a file, at most 80 characters of it: a hostile one must not fill a screen.
+pub fn excerpt(text: &str) -> String {
+    const MOST: usize = 80;
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}… ({} bytes)", &text[..end], count(text.len() as u64)),
+        None => text.to_owned(),
     }
 }
 
@@ -256,19 +161,12 @@ mod tests {
     }
 
     #[test]
-    fn an_abandoned_file_leaves_nothing_and_keeps_the_old_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("f");
-        fs::write(&path, "old").unwrap();
-        let mut file = AtomicFile::create(&path).unwrap();
-        file.write_all(b"half").unwrap();
-        drop(file);
-        assert_eq!(fs::read(&path).unwrap(), b"old");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-        let mut file = AtomicFile::create(&path).unwrap();
-        file.write_all(b"new").unwrap();
-        file.commit().unwrap();
-        assert_eq!(fs::read(&path).unwrap(), b"new");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    fn what_is_quoted_is_short() {
+        assert_eq!(excerpt("short"), "short");
+        let long = excerpt(&"ü".repeat(1 << 20));
+        assert_eq!(
+            (long.chars().filter(|c| *c == 'ü').count(), long.ends_with("… (2,097,152 bytes)")),
+            (80, true)
+        );
     }
 }

@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
-use crate::output::AtomicFile;
+use crate::interrupt;
+use crate::output::{AtomicFile, excerpt};
 use crate::safetensors::Opened;
 
-/// Experts of a layer that a trace can name: ids are 16 bits.
-pub const EXPERTS_LIMIT: usize = 1 << 16;
+/// Experts of a layer, and layers: what is replayed counts both with 16 bits.
+pub const EXPERTS_LIMIT: usize = u16::MAX as usize;
+/// As there.
+pub const LAYERS_LIMIT: usize = u16::MAX as usize;
 
 /// Layers times experts of a trace: 21 times the published model's. Tables of this size are kept, so a header must not
 /// be able to ask for more than a machine has.
@@ -51,6 +54,9 @@ impl Trace {
         if let Some(n) = stated.filter(|&n| (n as u64) < k) {
             bail!("{name}: tensor routes takes {k} experts a token, and metadata field experts is {n}");
         }
+        if layers > LAYERS_LIMIT as u64 {
+            bail!("{name}: tensor routes has {layers} layers; up to {LAYERS_LIMIT} are replayed");
+        }
         opened.seek(at)?;
         // None of them is zero and their product is the size of bytes that are there.
         let (tokens, layers, k) = (usize::try_from(tokens)?, usize::try_from(layers)?, usize::try_from(k)?);
@@ -64,6 +70,9 @@ impl Trace {
             file.read_exact(&mut bytes).with_context(|| format!("{name} cannot be read"))?;
             trace.ids.extend(bytes.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b)));
             for (layer, ids) in trace.ids[token * row..].chunks_exact(k).enumerate() {
+                if interrupt::pressed() {
+                    bail!("interrupted while {name} was read");
+                }
                 let at = || format!("{name}: tensor routes at token {token}, layer {layer}");
                 if let Some(&id) = ids.iter().find(|&&id| stated.is_some_and(|n| usize::from(id) >= n)) {
                     let n = stated.unwrap_or(0);
@@ -76,6 +85,9 @@ impl Trace {
         }
         if stated.is_none() {
             trace.experts = trace.ids.iter().max().map_or(0, |&id| usize::from(id) + 1);
+        }
+        if trace.experts > EXPERTS_LIMIT {
+            bail!("{name}: tensor routes names expert {EXPERTS_LIMIT}; ids go up to {}", EXPERTS_LIMIT - 1);
         }
         if layers.saturating_mul(trace.experts) > TABLE_LIMIT {
             bail!(
@@ -117,7 +129,7 @@ struct Seen {
 impl Seen {
     fn twice(&mut self, ids: &[u16]) -> Option<u16> {
         self.row += 1;
-        self.last.resize(EXPERTS_LIMIT, 0);
+        self.last.resize(usize::from(u16::MAX) + 1, 0);
         let row = self.row;
         ids.iter().copied().find(|&id| std::mem::replace(&mut self.last[usize::from(id)], row) == row)
     }
@@ -131,7 +143,10 @@ fn experts(header: &Value) -> Result<Option<usize>> {
         .filter(|n| (1..=EXPERTS_LIMIT).contains(n))
     {
         Some(n) => Ok(Some(n)),
-        None => bail!("{value} is not a number between 1 and {EXPERTS_LIMIT} written as text"),
+        None => {
+            let value = excerpt(&value.to_string());
+            bail!("{value} is not a number between 1 and {EXPERTS_LIMIT} written as text")
+        }
     }
 }
 
@@ -164,7 +179,11 @@ impl TraceWriter {
             .map(|(name, value)| format!("\"{name}\": {}", Value::from(value.as_str())))
             .collect();
         let mut it = Self {
-            file: AtomicFile::create(path)?,
+            // A pipe is refused now, not after the work.
+            file: match tokens {
+                Some(_) => AtomicFile::create(path)?,
+                None => AtomicFile::create_seekable(path)?,
+            },
             path: path.to_owned(),
             layers,
             k,
@@ -181,10 +200,6 @@ impl TraceWriter {
         };
         it.header = header.len();
         it.put(&header)?;
-        if tokens.is_none() {
-            // A pipe is refused now, not after the work.
-            it.file.rewrite_start(&[])?;
-        }
         Ok(it)
     }
 
@@ -318,6 +333,22 @@ mod tests {
         check(&with("U16", "[1,1,2]", 4, "9"), &[0, 1], "metadata field experts: 9");
         check(&with("U16", "[1,1,2]", 4, "\"1\""), &[0, 1], "takes 2 experts a token");
         check(&with("U16", "[1,1,2]", 4, "\"9\""), &[0, 9], "token 0, layer 0: expert 9 is out of range");
+        // 16 bits counted 65,536 experts as none, and a megabyte of metadata was quoted whole.
+        check(
+            &with("U16", "[1,1,2]", 4, "\"65536\""),
+            &[0, 1],
+            "\"65536\" is not a number between 1 and 65535",
+        );
+        let unnumbered = r#"{"routes":{"dtype":"U16","shape":[1,1,2],"data_offsets":[0,4]}}"#;
+        check(unnumbered, &[0, 65535], "names expert 65535; ids go up to 65534");
+        let long = format!("\"{}\"", "7".repeat(1 << 20));
+        check(&with("U16", "[1,1,2]", 4, &long), &[0, 1], "… (1,048,578 bytes) is not a number");
+        let ids = vec![0; 65_536];
+        check(
+            &with("U16", "[1,65536,1]", 131_072, "\"1\""),
+            &ids,
+            "has 65536 layers; up to 65535 are replayed",
+        );
         check(&with("U16", "[1,2,2]", 8, "\"9\""), &[0, 1, 4, 4], "layer 1: expert 4 is there twice");
     }
 }

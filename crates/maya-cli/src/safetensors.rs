@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use crate::output::AtomicFile;
+use crate::output::{AtomicFile, excerpt};
 
 /// Largest header that is read; ours are under a kilobyte.
 const HEADER_LIMIT: u64 = 1 << 24;
@@ -162,7 +162,7 @@ fn entry(header: &Value, name: &str, dtype: &str, dims: usize, data_len: u64) ->
     let Some(tensor) = header.get(name) else { bail!("the file does not have it") };
     let found = tensor.get("dtype").and_then(Value::as_str).unwrap_or("nothing");
     if found != dtype {
-        bail!("its type is {found}, not {dtype}");
+        bail!("its type is {}, not {dtype}", excerpt(found));
     }
     let numbers = |field: &str| -> Option<Vec<u64>> {
         tensor.get(field)?.as_array()?.iter().map(Value::as_u64).collect::<Option<Vec<u64>>>()
@@ -178,7 +178,11 @@ fn entry(header: &Value, name: &str, dtype: &str, dims: usize, data_len: u64) ->
         {
             Ok((from, shape))
         }
-        _ => bail!("shape {shape:?} and data_offsets {offsets:?} do not fit {data_len} bytes of data"),
+        _ => bail!(
+            "shape {} and data_offsets {} do not fit {data_len} bytes of data",
+            excerpt(&format!("{shape:?}")),
+            excerpt(&format!("{offsets:?}"))
+        ),
     }
 }
 
@@ -219,6 +223,10 @@ mod tests {
         check(&with("{"), "not JSON");
         check(&with("{}"), "does not have it");
         check(&with(r#"{"logits":{"dtype":"F16","shape":[1,1],"data_offsets":[0,2]}}"#), "F16");
+        // A megabyte of it was quoted whole.
+        let long = with(&format!(r#"{{"logits":{{"dtype":"{}"}}}}"#, "x".repeat(1 << 20)));
+        check(&long, "its type is xxx");
+        assert!(LogitsReader::open(&path).err().unwrap().root_cause().to_string().len() < 200);
         check(&with(r#"{"logits":{"dtype":"F32","shape":[1,-1],"data_offsets":[0,4]}}"#), "whole numbers");
         check(&with(r#"{"logits":{"dtype":"F32","shape":[9,9],"data_offsets":[0,324]}}"#), "do not fit");
         check(

@@ -1,9 +1,10 @@
 //! Which part of the model is kept where: from flags, from what the machine has, and from what was learnt before.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
-use glm_graph::{Executor, MemoryPlan, Model, TierOptions, TierPlan};
+use anyhow::{Context, Result, anyhow, bail};
+use glm_graph::{Executor, MemoryPlan, Model, TierCounters, TierOptions, TierPlan};
 use serde_json::{Value as Json, json};
 use tier_cache::{Loaded, Usage};
 
@@ -15,8 +16,45 @@ use crate::output::{bytes, note};
 /// The options of the tiers and what follows from them, or `None` where the file's map serves: everything fits, or the model is in the program.
 ///
 /// # Errors
-/// A sentence: a copy that cannot be opened, flags that need a file.
+/// A sentence: a copy that cannot be opened, flags that need a file, a file for counts of use that holds something else.
 pub fn choose(
+    args: &TierArgs,
+    model: &Model,
+    plan: &MemoryPlan,
+    memory: &Memory,
+    name: &str,
+) -> Result<Option<(TierOptions, TierPlan)>> {
+    if let Some(path) = &args.usage {
+        if path.as_os_str().is_empty() {
+            bail!("--usage: the path is empty");
+        }
+        Usage::may_save(path).map_err(|e| anyhow!("--usage {}: {}", path.display(), e.source))?;
+    }
+    let chosen = divide(args, model, plan, memory, name)?;
+    if let (None, [first, rest @ ..]) = (&chosen, &given(args)[..]) {
+        let flags = rest.iter().fold((*first).to_owned(), |all, flag| format!("{all}, {flag}"));
+        let have = if rest.is_empty() { "has" } else { "have" };
+        note(format_args!(
+            "{flags} {have} no effect: the whole of {name} is kept in memory, and no expert is read as it is needed; --ram \
+             sets how much memory experts may take"
+        ));
+    }
+    Ok(chosen)
+}
+
+/// Flags that say how experts are read, as far as they were given.
+fn given(args: &TierArgs) -> Vec<&'static str> {
+    let flags = [
+        ("--usage", args.usage.is_some()),
+        ("--mirror", !args.mirror.is_empty()),
+        ("--no-look-ahead", args.no_look_ahead),
+        ("--drive", args.drive != DriveChoice::Auto),
+        ("--page-cache", args.page_cache),
+    ];
+    flags.into_iter().filter_map(|(flag, given)| given.then_some(flag)).collect()
+}
+
+fn divide(
     args: &TierArgs,
     model: &Model,
     plan: &MemoryPlan,
@@ -28,14 +66,13 @@ pub fn choose(
     }
     let mut options = TierOptions {
         look_ahead: !args.no_look_ahead,
-        mirrors: args.mirror.iter().map(|path| shards(path)).collect::<Result<_>>()?,
+        mirrors: copies(&args.mirror, model)?,
         backend: match args.drive {
             DriveChoice::Auto => nvme_reader::Choice::Auto,
             DriveChoice::Uring => nvme_reader::Choice::Uring,
             DriveChoice::Threads => nvme_reader::Choice::Threads,
         },
         direct: if args.page_cache { nvme_reader::Direct::Never } else { nvme_reader::Direct::Auto },
-        usage: args.usage.as_deref().and_then(|path| read_usage(path, model)),
         ..TierOptions::default()
     };
     let amount = match args.ram {
@@ -49,6 +86,7 @@ pub fn choose(
             },
         },
     };
+    options.usage = args.usage.as_deref().and_then(|path| read_usage(path, model));
     options.ram = match amount {
         Budget::Bytes(bytes) => bytes,
         share @ Budget::Share(_) => share.of(TierPlan::of(model, &options)?.all_bytes),
@@ -109,10 +147,31 @@ fn is_in_files(model: &Model) -> bool {
     model.gguf().shards().iter().all(|shard| shard.path.is_file())
 }
 
-/// The files of a copy of the model, in order.
-fn shards(path: &Path) -> Result<Vec<PathBuf>> {
-    let copy = gguf::Model::open(path).with_context(|| format!("--mirror {}", path.display()))?;
-    Ok(copy.shards().iter().map(|shard| shard.path.clone()).collect())
+/// The files of each copy of the model, in order. What reads them compares their bytes; a name of the same file again is
+/// no copy, and would halve what one drive gives.
+fn copies(paths: &[PathBuf], model: &Model) -> Result<Vec<Vec<PathBuf>>> {
+    let file = |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    let mut seen: Vec<_> = model.gguf().shards().iter().map(|s| (file(&s.path), s.path.clone())).collect();
+    let mut copies = Vec::with_capacity(paths.len());
+    for path in paths {
+        let copy = gguf::Model::open(path).with_context(|| format!("--mirror {}", path.display()))?;
+        let mut shards = Vec::with_capacity(copy.shards().len());
+        for shard in copy.shards() {
+            let this = file(&shard.path);
+            if let Some((_, other)) = seen.iter().find(|(seen, _)| this.is_some() && *seen == this) {
+                bail!(
+                    "--mirror {}: {} is the same file as {}, not a copy of it",
+                    path.display(),
+                    shard.path.display(),
+                    other.display()
+                );
+            }
+            seen.push((this, shard.path.clone()));
+            shards.push(shard.path.clone());
+        }
+        copies.push(shards);
+    }
+    Ok(copies)
 }
 
 /// What a usage file is of: counts of another model would mislead.
@@ -150,6 +209,9 @@ pub fn json(engine: &Engine) -> Json {
     let direct = report.files.iter().all(nvme_reader::FileReport::is_direct);
     json!({
         "ram_bytes": engine.options.tiers.as_ref().map(|tiers| tiers.ram),
+        "slot_bytes": engine.tiers.as_ref().map(|plan| plan.slot_bytes),
+        "resident_bytes": engine.exec.tier_resident_bytes(),
+        "landing_bytes": engine.tiers.as_ref().map(|plan| plan.landing_bytes),
         "passes": c.passes,
         "hits": c.hits,
         "misses": c.misses,
@@ -162,7 +224,7 @@ pub fn json(engine: &Engine) -> Json {
         "ahead_useful": c.ahead_useful,
         "ahead_wasted": c.ahead_wasted,
         "ahead_cancelled": c.ahead_cancelled,
-        "executed_routed_mass": 1.0,
+        "executed_routed_mass": executed(&c),
         "per_token": {
             "hits": per_token(c.hits),
             "misses": per_token(c.misses),
@@ -176,6 +238,11 @@ pub fn json(engine: &Engine) -> Json {
         "drive": report.backend.to_string(),
         "direct": direct,
     })
+}
+
+/// The part of the routed weight that was computed; all of nothing is all.
+fn executed(counters: &TierCounters) -> f64 {
+    if counters.routed_mass > 0.0 { counters.executed_mass / counters.routed_mass } else { 1.0 }
 }
 
 #[cfg(test)]

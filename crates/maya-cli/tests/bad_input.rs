@@ -52,6 +52,14 @@ fn flags_and_prompts() {
             code: 2,
             says: &["cannot be used with"],
         },
+        // The preset won, and the file that was named was not looked at.
+        Case {
+            args: &["plan", "--preset", "maya-s", "--model", "/m.gguf", "--box", "v100-64"],
+            stdin: b"",
+            code: 2,
+            says: &["'--preset <NAME>' cannot be used with '--model <PATH>'"],
+        },
+        Case { args: &["plan", "--samples", "20001"], stdin: b"", code: 2, says: &["1..=20000"] },
         Case { args: &["inspect", ""], stdin: b"", code: 1, says: &["the path of the model is empty"] },
         Case {
             args: &["generate", "--ids", "1", "--model", ""],

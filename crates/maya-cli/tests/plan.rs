@@ -23,6 +23,14 @@ fn near(found: f64, wanted: f64, part: f64) {
     assert!((found / wanted - 1.0).abs() <= part, "{found} is not within {part} of {wanted}");
 }
 
+/// The first word of a source says what kind of number it is.
+#[track_caller]
+fn says_whence(input: &Value, words: &[&str]) {
+    let source = input["source"].as_str().unwrap();
+    let is_said = |word: &&str| source.strip_prefix(word).is_some_and(|rest| rest.starts_with([':', ' ']));
+    assert!(words.iter().any(is_said), "{source:?} begins with none of {words:?}");
+}
+
 /// The launch article's own sums: 25 look-ups in RAM and 9.4 on the drive make 24 tokens a second at Zipf 0.88, 64 GB of RAM
 /// 34.6, a skew of 1.25 makes 40.
 #[test]
@@ -64,7 +72,8 @@ fn every_plan_adds_up() {
             near(at("/decode_tok_s"), 1e3 / at("/token_ms"), 1e-9);
             assert!(at("/widest_lane_ms") <= at("/token_ms") * (1.0 + 1e-9), "{machine} {popularity}");
             for input in json["inputs"].as_object().unwrap().values() {
-                assert!(!input["source"].as_str().unwrap().is_empty() && input["value"].is_number());
+                assert!(input["value"].is_number());
+                says_whence(input, &["given", "derived", "assumed"]);
             }
         }
     }
@@ -113,6 +122,9 @@ fn a_file_a_chart_and_text() {
     // Measured here, drive and all.
     let json = plan(&format!("--model {model} --measure --samples 5"));
     assert!(json["inputs"]["drive_ms"]["source"].as_str().unwrap().contains("synth.gguf"), "{json}");
+    for input in json["inputs"].as_object().unwrap().values() {
+        says_whence(input, &["measured", "derived", "assumed"]);
+    }
     let svg = folder.path().join("c.svg");
     let shown = run(&["plan", "--box", "rtx4090-48-128", "--plot", &text(&svg), "--plot-over", "vram"]).ok();
     for part in ["assumed: 48 GiB", "given: Strata-GLM", "what to buy next", "16 GB of VRAM", "tok/s at most"]

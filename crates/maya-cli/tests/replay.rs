@@ -73,7 +73,8 @@ fn bad_traces_and_flags_are_named() {
 
 /// Hit rates of every policy at these slots, in percent.
 fn hit_rates(trace: &str) -> Vec<(String, Vec<f64>)> {
-    let args = ["replay", trace, "--slots", "17,31,61,89,201", "--json"];
+    let slots = SLOTS.map(|slots| slots.to_string()).join(",");
+    let args = ["replay", trace, "--slots", &slots, "--json"];
     let report: Value = serde_json::from_str(&run(&args).ok()).unwrap();
     let mut policies: Vec<(String, Vec<f64>)> = Vec::new();
     for row in report["results"].as_array().unwrap() {
@@ -87,8 +88,73 @@ fn hit_rates(trace: &str) -> Vec<(String, Vec<f64>)> {
     policies
 }
 
-/// The yardstick: a decayed LFU of 17 to 201 slots a layer on traces that follow the hit rates measured on the real model.
-/// With empty spares the directory fell short of it by 3.6 points at 17 slots.
+/// Slots of a layer at which policies are compared.
+const SLOTS: [usize; 5] = [17, 31, 61, 89, 201];
+
+/// The default policy is as good as the [`yardstick`] where slots are few and within this much of it, in percentage points,
+/// where they are many: `docs/LOSSES.md` says where those hundredths go.
+const WITHIN: f64 = 0.1;
+
+/// The routes of a trace: `[tokens][layers][k]` in one row.
+struct Routes {
+    layers: usize,
+    k: usize,
+    ids: Vec<u16>,
+}
+
+impl Routes {
+    fn read(path: &str) -> Self {
+        let bytes = fs::read(path).unwrap();
+        let end = 8 + u64::from_le_bytes(*bytes.first_chunk().unwrap()) as usize;
+        let header: Value = serde_json::from_slice(&bytes[8..end]).unwrap();
+        let side = |axis: usize| header["routes"]["shape"][axis].as_u64().unwrap() as usize;
+        let ids = bytes[end..].chunks_exact(2).map(|id| u16::from_le_bytes([id[0], id[1]])).collect();
+        Self { layers: side(1), k: side(2), ids }
+    }
+}
+
+/// The yardstick, in percent of look-ups: what anybody would write down for a decayed LFU. Each layer has counts of its own,
+/// halved (and rounded down) every 195 tokens, and slots that begin with experts 0, 1, 2, ... A token's misses all come in at
+/// once after its look-ups, each for the least counted resident that the token did not use; of equals the one used longest
+/// ago goes, of those the one with the lowest number.
+fn yardstick(trace: &Routes, slots: usize) -> f64 {
+    const EXPERTS: usize = 288;
+    let mut hits = 0;
+    for layer in 0..trace.layers {
+        let (mut count, mut last) = ([0_u32; EXPERTS], [0; EXPERTS]);
+        let mut resident: Vec<usize> = (0..slots).collect();
+        for (token, row) in trace.ids.chunks_exact(trace.layers * trace.k).enumerate() {
+            if token > 0 && token % 195 == 0 {
+                count.iter_mut().for_each(|count| *count /= 2);
+            }
+            let wanted = &row[layer * trace.k..][..trace.k];
+            let mut missed = Vec::new();
+            for id in wanted.iter().map(|id| usize::from(*id)) {
+                if resident.contains(&id) {
+                    hits += 1;
+                } else {
+                    missed.push(id);
+                }
+                count[id] += 1;
+                last[id] = token + 1;
+            }
+            for id in missed {
+                let unused = (0..slots).filter(|slot| last[resident[*slot]] != token + 1);
+                let coldest = unused.min_by_key(|slot| {
+                    let expert = resident[*slot];
+                    (count[expert], last[expert], expert)
+                });
+                // Fewer slots than a token's experts: the rest is not kept.
+                let Some(slot) = coldest else { break };
+                resident[slot] = id;
+            }
+        }
+    }
+    100.0 * f64::from(hits) / trace.ids.len() as f64
+}
+
+/// On traces that follow the hit rates measured on the real model: with empty spares the directory fell short of the
+/// yardstick by 3.6 points at 17 slots.
 #[test]
 fn policies_stand_where_the_yardstick_says() {
     let folder = tempfile::tempdir().unwrap();
@@ -101,11 +167,12 @@ fn policies_stand_where_the_yardstick_says() {
         let policies = hit_rates(&path);
         let of = |name: &str| &policies.iter().find(|(policy, _)| policy == name).unwrap().1;
         assert_eq!(policies.len(), 6, "every policy is replayed");
-        if name == "default" {
-            let yardstick = [40.0, 55.0, 72.0, 81.4, 96.4];
-            for (found, wanted) in of("decayed").iter().zip(yardstick) {
-                assert!((found - wanted).abs() <= 1.5, "decayed: {:?}", of("decayed"));
-            }
+        let trace = Routes::read(&path);
+        for (slots, found) in SLOTS.into_iter().zip(of("decayed")) {
+            let wanted = yardstick(&trace, slots);
+            println!("{name}, {slots} slots: decayed {found:.2}, yardstick {wanted:.2}");
+            let short = if slots < 61 { 0.0 } else { WITHIN };
+            assert!(*found >= wanted - short, "{name}, {slots} slots: {found:.2} against {wanted:.2}");
         }
         for (policy, rates) in &policies {
             assert!(rates.is_sorted(), "{name} {policy}: more slots never hit less: {rates:?}");

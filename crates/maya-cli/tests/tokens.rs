@@ -141,6 +141,8 @@ fn bench_fields_and_anonymous_memory() {
             ));
             return;
         };
+        let peak = it["held_bytes_peak"].as_u64().unwrap();
+        assert!(peak >= anonymous, "{precision}: at most {peak} bytes, and {anonymous} at the end of a run");
         let plan = &it["memory_plan"];
         let allowed = plan["state"].as_u64().unwrap() + plan["caches"].as_u64().unwrap() + 200_000_000;
         assert!(anonymous <= allowed, "{precision}: {anonymous} bytes, {allowed} allowed");

@@ -46,8 +46,8 @@ fn flags_that_make_no_trace_are_named() {
     let path = text(&folder.path().join("r.safetensors"));
     let cases = [
         ("--k 9 --experts 8", 1, "--k 9 is more than --experts 8"),
-        ("--experts 65537", 1, "--experts 65537 is more than the 65536"),
-        ("--experts 65536 --layers 1000", 1, "--layers 1000 of --experts 65536"),
+        ("--experts 65536 --layers 1", 1, "--experts 65536 is more than the 65535 that a replay can take"),
+        ("--experts 65535 --layers 1000", 1, "--layers 1000 of --experts 65535"),
         ("--sigma nan", 1, "--sigma NaN"),
         ("--topic-sigma inf", 1, "--topic-sigma inf"),
         ("--sigma -1", 1, "--sigma -1 is not a deviation"),
@@ -72,4 +72,32 @@ fn flags_that_make_no_trace_are_named() {
         assert_eq!(ran.code, Some(2), "{}", ran.stderr);
         assert!(ran.stderr.contains(wanted), "{}", ran.stderr);
     }
+}
+
+/// What misses and finds no spare is read for every token and thrown away: it counted as nothing to move.
+#[test]
+fn everything_that_was_read_counts_as_moved() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = text(&folder.path().join("r.safetensors"));
+    run(&["synth", "--trace", &path, "--tokens", "50", "--layers", "2", "--experts", "64", "--k", "4"]).ok();
+    let args = ["replay", &path, "--slots", "2,8,64", "--spares", "9", "--expert-bytes", "1MB"];
+    let ran = run(&[&args[..], &["--json"]].concat());
+    assert!(ran.stderr.contains("--slots 2 have room for 0 of the 9 spares"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("read and not kept"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("--slots 8 have room for 7 of the 9 spares"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("--slots 64"), "{}", ran.stderr);
+    let report: serde_json::Value = serde_json::from_str(&ran.ok()).unwrap();
+    for row in report["results"].as_array().unwrap() {
+        let of = |field: &str| row[field].as_f64().unwrap();
+        // 2 layers of 4 experts.
+        let missed = 8.0 * (1.0 - of("hit_rate"));
+        assert!((of("moves_per_token") - missed).abs() < 1e-9, "{row}");
+        assert!((of("bytes_per_token") - missed * 1e6).abs() < 1e-3, "{row}");
+        assert!(of("kept_per_token") <= of("moves_per_token"), "{row}");
+        if row["slots"] == 2 && row["policy"] != "belady" {
+            assert_eq!(of("kept_per_token"), 0.0, "{row}");
+        }
+    }
+    let shown = run(&args).ok();
+    assert!(shown.contains("moves a token") && shown.contains("of them kept"), "{shown}");
 }

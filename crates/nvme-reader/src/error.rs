@@ -6,30 +6,93 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::read::{MAX_PARTS, Read};
+pub use crate::why::{WhyBuffered, WhyUnregistered};
 
 /// Why a reader cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)]
 pub enum OpenError {
+    /// A file set names no path, or more than a set may have.
     #[error("file set {set} has {count} paths; 1 to {max} are allowed")]
-    PathCount { set: usize, count: usize, max: usize },
+    PathCount {
+        /// Index of the set among those given.
+        set: usize,
+        /// Paths that it names.
+        count: usize,
+        /// Paths that a set may name.
+        max: usize,
+    },
+    /// More file sets than a reader can have.
     #[error("there are {count} file sets; at most {max} are allowed")]
-    SetCount { count: usize, max: usize },
+    SetCount {
+        /// Sets given.
+        count: usize,
+        /// Sets that a reader can have.
+        max: usize,
+    },
+    /// The system does not open a file, or does not say how long it is.
     #[error("{}: cannot be opened: {error}", path.display())]
-    Open { path: PathBuf, error: io::Error },
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// A path leads to a folder, a pipe or a device.
     #[error("{}: is not a file", .0.display())]
     NotAFile(PathBuf),
+    /// Two mirrors have different lengths.
     #[error("{}: has {len} bytes, but its mirror {} has {first_len}: they are not the same file", path.display(), first.display())]
-    Lengths { path: PathBuf, len: u64, first: PathBuf, first_len: u64 },
+    Lengths {
+        /// The later of the two.
+        path: PathBuf,
+        /// Its length in bytes.
+        len: u64,
+        /// The set's first file.
+        first: PathBuf,
+        /// The length in bytes of that one.
+        first_len: u64,
+    },
+    /// Two mirrors have different bytes in a block that was compared.
     #[error("{}: differs from its mirror {} in the {len} bytes at offset {offset}: they are not the same file", path.display(), first.display())]
-    Differ { path: PathBuf, first: PathBuf, offset: u64, len: usize },
+    Differ {
+        /// The later of the two.
+        path: PathBuf,
+        /// The set's first file.
+        first: PathBuf,
+        /// Where the block begins, in bytes.
+        offset: u64,
+        /// The block's length in bytes.
+        len: usize,
+    },
+    /// A block of a mirror cannot be read to be compared.
     #[error("{}: {len} bytes at offset {offset} cannot be read to compare it with its mirror: {error}", path.display())]
-    Compare { path: PathBuf, offset: u64, len: usize, error: io::Error },
+    Compare {
+        /// The file.
+        path: PathBuf,
+        /// Where the block begins, in bytes.
+        offset: u64,
+        /// The block's length in bytes.
+        len: usize,
+        /// The system's reason.
+        error: io::Error,
+    },
+    /// An option lies outside of its range.
     #[error("option {name} is {value}; {min} to {max} are allowed")]
-    Option { name: &'static str, value: u64, min: u64, max: u64 },
+    Option {
+        /// The field of the options.
+        name: &'static str,
+        /// What it was set to, in the unit of that field.
+        value: u64,
+        /// The least that is allowed.
+        min: u64,
+        /// The most that is allowed.
+        max: u64,
+    },
+    /// `io_uring` was insisted on and does not work here.
     #[error("io_uring was asked for, but {0}")]
     Uring(UringFault),
+    /// The system starts no more threads.
     #[error("a thread that reads cannot be started: {0}")]
     Thread(io::Error),
 }
@@ -37,25 +100,31 @@ pub enum OpenError {
 /// Why `io_uring` is not used: the rest of a sentence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)]
 pub enum UringFault {
+    /// The system is not Linux.
     #[error("io_uring does not exist on this system")]
     Platform,
+    /// The call is not there.
     #[error("io_uring does not exist in this kernel or is hidden by its sandbox (ENOSYS)")]
     Missing,
+    /// A sandbox or a setting forbids it, with this error number.
     #[error(
         "io_uring is forbidden here ({}): a container's seccomp profile (allow io_uring_setup, io_uring_enter and io_uring_register, or run with seccomp=unconfined) or the setting kernel.io_uring_disabled (sysctl kernel.io_uring_disabled=0 allows it)",
         Errno(*.0)
     )]
     Forbidden(i32),
+    /// The kernel gives no memory for the ring's queues.
     #[error(
         "the ring's memory was refused (ENOMEM): raise the limit on locked memory (ulimit -l) or the container's memory"
     )]
     Memory,
+    /// The kernel lacks something that this crate needs.
     #[error("this kernel's io_uring is too old: Linux 5.11 or later is needed")]
     Old,
+    /// The ring was made and its first call failed, with this error number.
     #[error("its first call failed: {}", Errno(*.0))]
     FirstCall(i32),
+    /// The ring could not be made for another reason, with this error number.
     #[error("the ring cannot be made: {}", Errno(*.0))]
     Setup(i32),
 }
@@ -63,23 +132,53 @@ pub enum UringFault {
 /// Why a request was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)]
 pub enum Refusal {
     /// Not an error but back-pressure: try again when something has completed.
     #[error("the reader is full: {capacity} requests are in flight")]
-    Full { capacity: usize },
+    Full {
+        /// Requests that may be in flight at once.
+        capacity: usize,
+    },
+    /// Another request in flight has this tag.
     #[error("tag {0} is in use by a request in flight")]
     TagInUse(u64),
+    /// A part names a file set that the reader was not opened with.
     #[error("there is no file set {set}: the reader has {count}")]
-    NoSuchSet { set: u32, count: usize },
+    NoSuchSet {
+        /// The set that is named.
+        set: u32,
+        /// Sets that there are.
+        count: usize,
+    },
+    /// A request of no parts, or of more than fit: this many.
     #[error("a request has 1 to {MAX_PARTS} parts, not {0}")]
     PartCount(usize),
+    /// A part ends beyond the largest offset of a file.
     #[error("part {part} ({len} bytes at offset {offset}) ends beyond what a file can have")]
-    TooFar { part: usize, offset: u64, len: u32 },
+    TooFar {
+        /// Index of the part.
+        part: usize,
+        /// Where it begins, in bytes.
+        offset: u64,
+        /// Its length in bytes.
+        len: u32,
+    },
+    /// The memory is shorter than the widened parts.
     #[error("the memory has {len} bytes, and the request needs {need}")]
-    TooSmall { len: usize, need: usize },
+    TooSmall {
+        /// Its length in bytes.
+        len: usize,
+        /// Bytes that the parts need.
+        need: usize,
+    },
+    /// The memory begins where direct reads cannot.
     #[error("the memory begins at address {address:#x}, which is not a multiple of {alignment}")]
-    Misaligned { address: usize, alignment: usize },
+    Misaligned {
+        /// Its first address.
+        address: usize,
+        /// Bytes of which the address must be a multiple.
+        alignment: usize,
+    },
 }
 
 /// A request that was not accepted, memory and all.
@@ -143,54 +242,8 @@ pub enum ReadFault {
     },
 }
 
-/// Why a file is read through the page cache: the rest of a sentence that begins with its path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-#[allow(missing_docs)]
-pub enum WhyBuffered {
-    #[error("is read through the page cache, as the options ask")]
-    Asked,
-    #[error("is read through the page cache: this system has no O_DIRECT")]
-    Platform,
-    #[error("is in memory already (a tmpfs), so there is no drive to go to directly")]
-    InMemory,
-    #[error("is read through the page cache: its file system has no direct I/O for it")]
-    Unsupported,
-    #[error("is read through the page cache: its file system wants an alignment of {0} bytes for direct I/O")]
-    Alignment(u32),
-    #[error("is read through the page cache: it cannot be opened for direct I/O: {}", Errno(*.0))]
-    Open(i32),
-    #[error("is read through the page cache: a direct read of {len} bytes at offset {offset} failed when it was tried at open: {}", Errno(*errno))]
-    Probe { offset: u64, len: usize, errno: i32 },
-    #[error("is read through the page cache since a direct read of {len} bytes at offset {offset} failed: {}", Errno(*errno))]
-    Failed { offset: u64, len: usize, errno: i32 },
-}
-
-/// Why memory or files are not registered with the kernel: a sentence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-#[allow(missing_docs)]
-pub enum WhyUnregistered {
-    #[error("nothing was registered")]
-    NotAsked,
-    #[error("threads read, and registration is of use for io_uring only")]
-    Threads,
-    #[error(
-        "the limit on locked memory is too low for {bytes} bytes (ENOMEM): raise it (ulimit -l) or give CAP_IPC_LOCK; reads work without, at some cost per page"
-    )]
-    Limit { bytes: u64 },
-    #[error("{pieces} pieces of memory are more than the {max} that can be registered")]
-    TooMany { pieces: usize, max: usize },
-    #[error("an address range wraps around")]
-    Wraps,
-    #[error("the kernel refused: {}", Errno(*.0))]
-    Refused(i32),
-    #[error("a read into registered memory failed ({}), so registration is no longer used", Errno(*.0))]
-    Failed(i32),
-}
-
 /// An error number, in the system's words.
-struct Errno(i32);
+pub(crate) struct Errno(pub(crate) i32);
 
 impl fmt::Display for Errno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

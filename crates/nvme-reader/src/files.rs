@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 
+use crate::compare::{Copy, compare};
 use crate::error::{OpenError, WhyBuffered};
 use crate::options::{FileSet, Options};
 use crate::probe;
@@ -14,8 +15,6 @@ use crate::probe;
 const MAX_MIRRORS: usize = 32;
 /// Most sets.
 const MAX_SETS: usize = 1 << 16;
-/// Bytes compared at the beginning, the middle and the end.
-const COMPARED: u64 = 4096;
 
 /// One path.
 #[derive(Debug)]
@@ -98,7 +97,8 @@ impl Files {
                 });
                 match &model {
                     Some((model, model_len)) => {
-                        compare((&set.paths[0], model, *model_len), (path, &file, len))?;
+                        let first = Copy { path: &set.paths[0], file: model, len: *model_len };
+                        compare(first, Copy { path, file: &file, len })?;
                     }
                     None => {
                         let error = |error| OpenError::Open { path: path.clone(), error };
@@ -134,37 +134,6 @@ fn open(path: &Path) -> Result<(File, u64, u64), OpenError> {
         return Err(OpenError::NotAFile(path.into()));
     }
     Ok((file, metadata.len(), metadata.dev()))
-}
-
-/// A few blocks, to catch a wrong file, not a flipped bit.
-fn compare(
-    (first, first_file, first_len): (&PathBuf, &File, u64),
-    (path, file, len): (&PathBuf, &File, u64),
-) -> Result<(), OpenError> {
-    if first_len != len {
-        return Err(OpenError::Lengths { path: path.clone(), len, first: first.clone(), first_len });
-    }
-    let n = COMPARED.min(len);
-    let mut blocks = [vec![0; n as usize], vec![0; n as usize]];
-    for offset in [0, (len - n) / 2, len - n] {
-        for (block, (path, file)) in blocks.iter_mut().zip([(first, first_file), (path, file)]) {
-            file.read_exact_at(block, offset).map_err(|error| OpenError::Compare {
-                path: path.clone(),
-                offset,
-                len: n as usize,
-                error,
-            })?;
-        }
-        if blocks[0] != blocks[1] {
-            return Err(OpenError::Differ {
-                path: path.clone(),
-                first: first.clone(),
-                offset,
-                len: n as usize,
-            });
-        }
-    }
-    Ok(())
 }
 
 /// Reading ahead fills the cache with bytes that nobody asked for. A file system that does not know the advice is used

@@ -32,6 +32,7 @@
 
 mod align;
 mod backend;
+mod compare;
 mod engine;
 mod error;
 #[doc(hidden)]
@@ -48,6 +49,7 @@ mod report;
 mod threads;
 #[cfg(target_os = "linux")]
 mod uring;
+mod why;
 
 pub use error::{
     OpenError, ReadError, ReadFault, Refusal, Refused, UringFault, WhyBuffered, WhyUnregistered,

@@ -68,16 +68,35 @@ pub(crate) fn spares(wanted: u32, slots: u32, experts: u32) -> u32 {
 /// Why there is no partition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)]
 pub enum BudgetError {
+    /// A layer's slots would take nothing.
     #[error("layer {layer} has slots of 0 bytes")]
-    LayerSlotBytes { layer: usize },
+    LayerSlotBytes {
+        /// Index of the layer.
+        layer: usize,
+    },
+    /// A size class's slots would take nothing.
     #[error("size class {class} has slots of 0 bytes")]
-    ClassSlotBytes { class: usize },
+    ClassSlotBytes {
+        /// Index of the class.
+        class: usize,
+    },
+    /// A layer has more experts than have numbers.
     #[error("layer {layer} has {experts} experts, more than the limit of {MAX_EXPERTS}")]
-    LayerExperts { layer: usize, experts: u32 },
+    LayerExperts {
+        /// Index of the layer.
+        layer: usize,
+        /// Experts that it has.
+        experts: u32,
+    },
+    /// A size class has more experts than an arena has slots.
     #[error("size class {class} has {experts} experts, more than the limit of {MAX_SLOTS}")]
-    ClassExperts { class: usize, experts: u32 },
+    ClassExperts {
+        /// Index of the class.
+        class: usize,
+        /// Experts of that size.
+        experts: u32,
+    },
 }
 
 /// The slots of each layer, or of each size class.

@@ -10,13 +10,13 @@ use crate::view::View;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// See the message.
+    /// No layers, or more than have numbers: this many.
     #[error("a directory has 1 to 65535 layers, not {0}")]
     Layers(usize),
-    /// See the message.
+    /// Layers of no experts.
     #[error("a layer has at least one expert")]
     NoExperts,
-    /// See the message.
+    /// Another number of size classes than of layers.
     #[error("size classes are given for {found} layers, and there are {layers}")]
     Classes {
         /// Given.
@@ -24,7 +24,7 @@ pub enum ConfigError {
         /// Of the geometry.
         layers: usize,
     },
-    /// See the message.
+    /// A layer's size class does not exist.
     #[error("layer {layer} is of size class {class}, and there are {classes}")]
     Class {
         /// The layer.
@@ -34,22 +34,22 @@ pub enum ConfigError {
         /// How many there are.
         classes: usize,
     },
-    /// See the message.
+    /// Host slots beside a near tier that the drive reaches by itself.
     #[error("a directory whose near tier the drive reaches by itself has no host tier")]
     DirectHost,
-    /// See the message.
+    /// More experts or slots than any model has: a wrong number.
     #[error("more than 4194304 experts, near slots or host slots")]
     TooMany,
-    /// See the message.
+    /// No blob for a miss that finds no spare.
     #[error("there is no scratch blob: a miss without a spare could not be computed")]
     NoScratch,
-    /// See the message.
+    /// No blob for a drive read that finds no free host slot.
     #[error("there is no landing blob: a drive read without a free host slot could not land")]
     NoLandings,
-    /// See the message.
+    /// No place in which the claimer could find a spare.
     #[error("the claimer must be able to know of at least one spare")]
     NoOffers,
-    /// See the message.
+    /// Limits of another shape than the geometry, or beyond it.
     #[error("the limits name other layers or classes than the geometry, or more slots than there are")]
     Limits,
 }
@@ -58,7 +58,7 @@ pub enum ConfigError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RouteError {
-    /// See the message.
+    /// A layer that is not there.
     #[error("layer {layer} is routed, and there are {layers}")]
     Layer {
         /// The layer.
@@ -66,7 +66,7 @@ pub enum RouteError {
         /// How many there are.
         layers: u16,
     },
-    /// See the message.
+    /// An expert that is not there.
     #[error("layer {layer} routes to expert {expert}, and it has {experts}")]
     Expert {
         /// The layer.
@@ -76,7 +76,7 @@ pub enum RouteError {
         /// How many there are.
         experts: u16,
     },
-    /// See the message.
+    /// An expert is named more than once.
     #[error("{0} stands twice in one route")]
     Twice(ExpertId),
     /// The claimer acted on an entry that it was never given.
@@ -99,7 +99,7 @@ pub enum RouteError {
         /// The spare that was to be claimed; `None` when the layer has none.
         next: Option<u32>,
     },
-    /// See the message.
+    /// A claim of a scratch blob that does not exist or is in use.
     #[error("scratch blob {scratch} for {id} is not there or not free")]
     Scratch {
         /// The expert.
@@ -107,7 +107,7 @@ pub enum RouteError {
         /// The blob.
         scratch: u16,
     },
-    /// See the message.
+    /// Drive reads have no place to land: not an error but back-pressure.
     #[error("{needed} drive reads need a place to land and {free} are free: complete transfers first")]
     NoLanding {
         /// Places wanted.
@@ -121,10 +121,10 @@ pub enum RouteError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TicketError {
-    /// See the message.
+    /// A ticket that stands for no transfer.
     #[error("{0:?} is not a transfer in flight: it was completed, abandoned or never given out")]
     Unknown(Ticket),
-    /// See the message.
+    /// A transfer whose source has not landed.
     #[error("{ticket:?} cannot be complete: it starts after {after:?}, which is not")]
     TooEarly {
         /// The transfer.
@@ -132,7 +132,7 @@ pub enum TicketError {
         /// What it waits for.
         after: Ticket,
     },
-    /// See the message.
+    /// A transfer whose source will never land.
     #[error("the source of {0:?} was abandoned: it can only be abandoned too")]
     SourceLost(Ticket),
 }

@@ -10,6 +10,7 @@
 //! ([`TableLayout`]) and the rings of routes and replies ([`Producer`], [`Consumer`]).
 
 mod arena_error;
+mod beside;
 mod budget;
 mod claimer;
 mod directory;
@@ -24,6 +25,7 @@ mod id;
 mod plan;
 mod policy;
 mod ring;
+mod ring_error;
 mod route;
 mod shares;
 mod table;
@@ -32,6 +34,7 @@ mod usage_file;
 mod view;
 
 pub use arena_error::{ArenaError, WrongLease};
+pub use beside::{create_beside, end_of_links};
 pub use budget::{Budget, BudgetError, LayerNeed, SlotRules};
 pub use claimer::{Admission, Claimer};
 pub use directory::Directory;
@@ -47,9 +50,9 @@ pub use plan::{
 };
 pub use policy::{Candidate, Clock, Lfu, Lru, Policy, Pool};
 pub use ring::{
-    Consumer, Patience, Producer, RING_HEAD_WORDS, ReplyReader, ReplyWriter, RingError, Word, reply_words,
-    ring_words,
+    Consumer, Patience, Producer, RING_HEAD_WORDS, ReplyReader, ReplyWriter, Word, reply_words, ring_words,
 };
+pub use ring_error::RingError;
 pub use route::{MAX_ROUTE, RECORD_WORDS, RecordClaim, RecordError, RecordLane, ReplyRecord, RouteRecord};
 pub use shares::Shares;
 pub use table::{

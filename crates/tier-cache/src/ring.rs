@@ -17,6 +17,8 @@
 
 use std::time::Instant;
 
+use crate::ring_error::RingError;
+
 #[cfg(loom)]
 use loom::{
     sync::atomic::{AtomicU64, Ordering, fence},
@@ -44,33 +46,6 @@ pub enum Patience {
     Attempts(u64),
     /// Until this moment; at least one attempt is made.
     Until(Instant),
-}
-
-/// What a ring says instead of a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-#[allow(missing_docs)]
-pub enum RingError {
-    #[error("{capacity} records of {record_words} words need more than the {words} words that are there")]
-    Memory { capacity: usize, record_words: usize, words: usize },
-    #[error("a ring of {capacity} records of {record_words} words is not possible")]
-    Shape { capacity: usize, record_words: usize },
-    #[error(
-        "there is no room for record {sequence}: {taken} were taken, and the ring has room for {capacity}"
-    )]
-    Full { sequence: u64, taken: u64, capacity: u64 },
-    #[error("record {sequence} did not come within {attempts} attempts")]
-    NoRecord { sequence: u64, attempts: u64 },
-    #[error("the reply to {sequence} did not come within {attempts} attempts")]
-    NoReply { sequence: u64, attempts: u64 },
-    #[error("the place of record {expected} has record {found}: the other end skipped or repeated one")]
-    Skipped { expected: u64, found: u64 },
-    #[error("record {sequence} is torn: it ends as record {closing}")]
-    Torn { sequence: u64, closing: u64 },
-    #[error("the consumer claims to have taken {taken} records after {before}, and {written} were written")]
-    Taken { taken: u64, before: u64, written: u64 },
-    #[error("a reply to {sequence} was to be written after the one to {last}")]
-    Order { sequence: u64, last: u64 },
 }
 
 /// The words that a ring of this shape needs. None if there is no such number.

@@ -117,12 +117,25 @@ const _: () = {
 /// What is wrong with a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)]
 pub enum RecordError {
+    /// A record claims more experts than it has room for.
     #[error("record {sequence} has {n} experts; up to {MAX_ROUTE} are allowed")]
-    TooMany { sequence: u64, n: u32 },
+    TooMany {
+        /// Number of the record.
+        sequence: u64,
+        /// Experts that it claims.
+        n: u32,
+    },
+    /// A lane is none of those that are numbered.
     #[error("expert {rank} of record {sequence} has lane {lane}, which does not exist")]
-    Lane { sequence: u64, rank: usize, lane: u8 },
+    Lane {
+        /// Number of the record.
+        sequence: u64,
+        /// Place of the expert in the record, from 0.
+        rank: usize,
+        /// The byte that stands there.
+        lane: u8,
+    },
 }
 
 impl RouteRecord {

@@ -110,16 +110,33 @@ const _: () = {
 /// Why there can be no such table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)]
 pub enum TableError {
+    /// A side is too long, or the entries do not fit a table's numbers.
     #[error("a table of {layers} layers of {experts} experts is not possible; each may be up to 65536")]
-    Shape { layers: u32, experts: u32 },
+    Shape {
+        /// Layers asked for.
+        layers: u32,
+        /// Experts of a layer asked for.
+        experts: u32,
+    },
+    /// A layer would have more offers than a table has words for.
     #[error("{offers} offers of a layer are more than the limit of {MAX_OFFERS}")]
-    Offers { offers: u32 },
+    Offers {
+        /// Offers of a layer asked for.
+        offers: u32,
+    },
+    /// The first word is not that of a table.
     #[error("the table begins with {found:#018x}, which is no table")]
-    Magic { found: u64 },
+    Magic {
+        /// The word that is there.
+        found: u64,
+    },
+    /// The table was laid out by another version.
     #[error("the table has version {found}, and this program knows {ABI_VERSION}")]
-    Version { found: u32 },
+    Version {
+        /// Its version.
+        found: u32,
+    },
 }
 
 /// The shape of a table, and where its words are.

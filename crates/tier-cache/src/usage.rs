@@ -17,7 +17,8 @@ use std::io;
 
 use crate::id::ExpertId;
 
-const MAGIC: &[u8; 8] = b"TIERUSE\0";
+/// How a file begins.
+pub(crate) const MAGIC: &[u8; 8] = b"TIERUSE\0";
 const VERSION: u32 = 1;
 /// Everything but the identity, the counts and the owners.
 const FIXED_BYTES: usize = 8 + 4 + 4 + 4 + 4 + 8;
@@ -54,30 +55,69 @@ pub struct Usage {
 /// Why a file of usage is not used. None of it is an error: a run without one is only slower at first.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-#[allow(missing_docs)]
 pub enum Ignored {
+    /// The system does not open or read it.
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] io::Error),
+    /// The path leads to something else.
     #[error("it is not a file")]
     NotAFile,
+    /// It is larger than any that is written.
     #[error("it has {bytes} bytes, more than the limit of {MAX_FILE_BYTES}")]
-    TooLarge { bytes: u64 },
+    TooLarge {
+        /// Its length in bytes.
+        bytes: u64,
+    },
+    /// Its first bytes are others.
     #[error("it does not begin as a usage file does")]
     Magic,
+    /// It was written in another layout.
     #[error("it has version {version}, and this program knows {VERSION}")]
-    Version { version: u32 },
+    Version {
+        /// The version that it names.
+        version: u32,
+    },
+    /// Its identity is not the one that was asked for.
     #[error("it is of another model")]
     Foreign,
+    /// Its sides are none that are written.
     #[error("it claims {layers} layers of {experts} experts; up to {MAX_SIDE} of each are allowed")]
-    Shape { layers: u32, experts: u32 },
+    Shape {
+        /// Layers that it claims.
+        layers: u32,
+        /// Experts of a layer that it claims.
+        experts: u32,
+    },
+    /// Its identity is longer than any that is written.
     #[error("it claims an identity of {bytes} bytes; up to {MAX_IDENTITY} are allowed")]
-    Identity { bytes: u32 },
+    Identity {
+        /// Bytes of identity that it claims.
+        bytes: u32,
+    },
+    /// It is cut off, or something follows its end.
     #[error("it has {found} bytes and should have {wanted}")]
-    Length { found: usize, wanted: u64 },
+    Length {
+        /// Its length in bytes.
+        found: usize,
+        /// The length in bytes that its own numbers make.
+        wanted: u64,
+    },
+    /// Its bytes are not those that were written.
     #[error("it is damaged: its checksum is {found:016x} and should be {wanted:016x}")]
-    Checksum { found: u64, wanted: u64 },
+    Checksum {
+        /// The checksum of its bytes.
+        found: u64,
+        /// The checksum that stands in it.
+        wanted: u64,
+    },
+    /// An expert's place is none of those that are numbered.
     #[error("the owner at byte {at} is {value}, which means nothing")]
-    Owner { at: usize, value: u8 },
+    Owner {
+        /// Where in the file, in bytes.
+        at: usize,
+        /// The byte that stands there.
+        value: u8,
+    },
 }
 
 impl Usage {

@@ -1,26 +1,20 @@
 //! Usage on the drive. A save is a new file, synchronised and then renamed, so that whenever the program dies the file
-//! is the old one or the new one.
-//!
-//! The new file's name has the process's id in it, and the file is locked while it is written. A file of that kind that
-//! nobody holds a lock on was left behind by a process that died, and the next save removes it.
+//! is the old one or the new one. It takes the place of nothing but usage: a file that holds something else, a pipe or a
+//! device stays, and the save is refused.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
-use rustix::fs::FlockOperation;
-use rustix::process::Pid;
-
-use crate::usage::{Ignored, MAX_FILE_BYTES, Usage};
+use crate::beside::{create_beside, end_of_links, folder_of};
+use crate::usage::{Ignored, MAGIC, MAX_FILE_BYTES, Usage};
 
 /// What loading found.
 #[derive(Debug)]
 pub enum Loaded {
     /// A file of this model.
     Usage(Usage),
-    /// No file: a first run.
+    /// No file, or an empty one: a first run.
     Absent,
     /// A file that is of no use, and why. The next save replaces it.
     Ignored(Ignored),
@@ -42,34 +36,61 @@ impl Usage {
     /// Loads the file at `path`, if it is of the model that `identity` names (see [`Usage::encode`]).
     pub fn load(path: &Path, identity: &[u8]) -> Loaded {
         match read(path) {
+            Ok(bytes) if bytes.is_empty() => Loaded::Absent,
             Ok(bytes) => Self::decode(&bytes, identity).map_or_else(Loaded::Ignored, Loaded::Usage),
             Err(Ignored::Unreadable(error)) if error.kind() == io::ErrorKind::NotFound => Loaded::Absent,
             Err(why) => Loaded::Ignored(why),
         }
     }
 
-    /// Replaces the file at `path`, and removes what processes that died while they saved left beside it. Returns when
-    /// the drive has it.
+    /// Whether [`save`](Self::save) may put a file at `path`: nothing is there, an empty file, or one that begins as usage
+    /// does, of whatever model and however damaged. To be asked before the work whose result is to be saved.
     ///
     /// # Errors
-    /// What the system refuses, with the path and the step.
-    pub fn save(&self, path: &Path, identity: &[u8]) -> Result<(), SaveError> {
-        // One save at a time, so that a file with this process's id that is not locked is not about to be.
-        static SAVING: Mutex<()> = Mutex::new(());
-        let _saving = SAVING.lock().unwrap_or_else(PoisonError::into_inner);
+    /// What is there is something else, or cannot be looked at.
+    pub fn may_save(path: &Path) -> Result<(), SaveError> {
+        let path = resolve(path)?;
+        replaceable(&path).map_err(failed("replaced", &path))
+    }
 
-        let (folder, prefix) = neighbourhood(path);
-        remove_stale(&folder, &prefix);
+    /// Replaces the file at `path`, or the one that it links to, and removes what processes that died while they saved
+    /// left beside it. Returns when the drive has it.
+    ///
+    /// # Errors
+    /// As [`may_save`](Self::may_save), and what the system refuses, with the path and the step.
+    pub fn save(&self, path: &Path, identity: &[u8]) -> Result<(), SaveError> {
+        let path = &*resolve(path)?;
+        replaceable(path).map_err(failed("replaced", path))?;
+        let folder = folder_of(path);
         let bytes = self.encode(identity);
-        let (new, file) = create(&folder, &prefix)?;
+        let (new, file) = create_beside(path).map_err(failed("given a new file", folder))?;
         let written = write(&new, file, &bytes, path);
         if written.is_err() {
             // If this fails too the next save removes it.
             let _ = std::fs::remove_file(&new);
         }
         written?;
-        sync_folder(&folder).map_err(failed("synchronised", &folder))
+        sync_folder(folder).map_err(failed("synchronised", folder))
     }
+}
+
+fn resolve(path: &Path) -> Result<PathBuf, SaveError> {
+    end_of_links(path).map_err(failed("found", path))
+}
+
+fn replaceable(path: &Path) -> io::Result<()> {
+    let refused = |why| Err(io::Error::new(io::ErrorKind::AlreadyExists, why));
+    let data = match std::fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        data => data?,
+    };
+    // Before it is opened: opening a pipe waits for its other end.
+    if !data.is_file() {
+        return refused("a folder, pipe or device is there");
+    }
+    let mut start = Vec::new();
+    File::open(path)?.take(MAGIC.len() as u64).read_to_end(&mut start)?;
+    if start.is_empty() || start == MAGIC { Ok(()) } else { refused("a file that is not usage is there") }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Ignored> {
@@ -86,24 +107,6 @@ fn read(path: &Path) -> Result<Vec<u8>, Ignored> {
     Ok(bytes)
 }
 
-/// The folder of `path`, and what names of new files in it begin with.
-fn neighbourhood(path: &Path) -> (PathBuf, String) {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    (folder.to_owned(), format!(".{name}."))
-}
-
-fn create(folder: &Path, prefix: &str) -> Result<(PathBuf, File), SaveError> {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let new = folder.join(format!("{prefix}{}-{number}.tmp", std::process::id()));
-    let file = OpenOptions::new().write(true).create_new(true).open(&new).map_err(failed("created", &new))?;
-    // Where there are no locks (some network drives) a file left behind stays; nothing else depends on it.
-    let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
-    Ok((new, file))
-}
-
-/// The file stays open, and so locked, until it has its final name.
 fn write(new: &Path, mut file: File, bytes: &[u8], path: &Path) -> Result<(), SaveError> {
     file.write_all(bytes).map_err(failed("written", new))?;
     file.sync_all().map_err(failed("synchronised", new))?;
@@ -118,41 +121,6 @@ fn sync_folder(folder: &Path) -> io::Result<()> {
         }
         done => done,
     }
-}
-
-/// Removes new files of processes that died. What cannot be looked at or removed stays: tidying is no reason not to
-/// save.
-fn remove_stale(folder: &Path, prefix: &str) {
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let Some(pid) = name.to_str().and_then(|name| writer_of(name, prefix)) else { continue };
-        if is_stale(&entry.path(), pid) {
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
-}
-
-/// The process id in the name of a new file.
-fn writer_of(name: &str, prefix: &str) -> Option<i32> {
-    let (pid, number) = name.strip_prefix(prefix)?.strip_suffix(".tmp")?.split_once('-')?;
-    number.parse::<u64>().ok()?;
-    pid.parse().ok()
-}
-
-/// A writer that is alive may not have locked its file yet. One whose id seems dead may be in another container, which
-/// has its own ids; there the lock tells.
-fn is_stale(path: &Path, pid: i32) -> bool {
-    let ours = u32::try_from(pid) == Ok(std::process::id());
-    let alive = Pid::from_raw(pid)
-        .is_some_and(|pid| !matches!(rustix::process::test_kill_process(pid), Err(rustix::io::Errno::SRCH)));
-    if alive && !ours {
-        return false;
-    }
-    // Not followed if it is a link, nor waited for if it is a pipe.
-    let regular = std::fs::symlink_metadata(path).is_ok_and(|data| data.is_file());
-    regular
-        && File::open(path)
-            .is_ok_and(|file| rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok())
 }
 
 fn failed(step: &'static str, path: &Path) -> impl FnOnce(io::Error) -> SaveError {

@@ -104,8 +104,8 @@ fn what_is_of_no_use_says_why() {
 fn a_file_that_is_of_no_use_is_reported_and_replaced() {
     let folder = folder();
     let path = folder.path().join("usage");
-    std::fs::write(&path, b"nonsense").expect("writes");
-    assert!(matches!(Usage::load(&path, MODEL), Loaded::Ignored(Ignored::Magic)));
+    std::fs::write(&path, b"TIERUSE\0nonsense").expect("writes");
+    assert!(matches!(Usage::load(&path, MODEL), Loaded::Ignored(Ignored::Version { .. })));
     example().save(&path, MODEL).expect("saves");
     assert!(matches!(Usage::load(&path, MODEL), Loaded::Usage(_)));
     assert!(matches!(Usage::load(&path, b"another"), Loaded::Ignored(Ignored::Foreign)));
@@ -120,10 +120,59 @@ fn a_file_that_is_of_no_use_is_reported_and_replaced() {
 fn a_save_that_fails_names_the_path() {
     let folder = folder();
     let error = example().save(&folder.path().join("no/usage"), MODEL).expect_err("no folder").to_string();
-    assert!(error.contains("no/.usage.") && error.contains("could not be created"), "{error}");
+    assert!(error.contains("/no could not be given a new file: "), "{error}");
     let error = example().save(folder.path(), MODEL).expect_err("a folder").to_string();
     assert!(error.contains("could not be replaced"), "{error}");
     assert_eq!(names(folder.path()), [""; 0]);
+}
+
+/// A save replaced whatever its path named by a rename: the model itself, notes, a pipe, `/dev/null`, and a link in place of
+/// what it led to.
+#[test]
+fn what_is_not_usage_is_never_replaced() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    let refused = |path: &Path| {
+        let before = Usage::may_save(path).expect_err("refused before the work").to_string();
+        let error = example().save(path, MODEL).expect_err("refused at the save").to_string();
+        assert_eq!(before, error);
+        error
+    };
+    for (name, bytes) in
+        [("model.gguf", &b"GGUF\x03\0\0\0"[..]), ("notes", b"TIERUSE, notes"), ("short", b"TIER")]
+    {
+        std::fs::write(at(name), bytes).expect("writes");
+        let error = refused(&at(name));
+        assert!(error.contains(name) && error.ends_with("a file that is not usage is there"), "{error}");
+        std::os::unix::fs::symlink(name, at("link")).expect("links");
+        assert!(refused(&at("link")).contains(name), "the target is judged, not the link");
+        std::fs::remove_file(at("link")).expect("removes");
+        assert_eq!(std::fs::read(at(name)).expect("is there"), bytes);
+    }
+    if Command::new("mkfifo").arg(at("pipe")).status().is_ok_and(|status| status.success()) {
+        assert!(refused(&at("pipe")).ends_with("a folder, pipe or device is there"));
+        assert!(!at("pipe").is_file());
+    }
+    std::os::unix::fs::symlink("circle", at("circle")).expect("links");
+    assert!(refused(&at("circle")).contains("circle"));
+}
+
+#[test]
+fn links_stay_links_and_an_empty_file_is_a_first_run() {
+    let folder = folder();
+    let (link, elsewhere) = (folder.path().join("link"), folder.path().join("elsewhere"));
+    std::fs::create_dir(&elsewhere).expect("a folder");
+    std::os::unix::fs::symlink("elsewhere/usage", &link).expect("links");
+    // What the link leads to: nothing, an empty file, usage.
+    Usage::may_save(&link).expect("nothing is there");
+    example().save(&link, MODEL).expect("saves");
+    std::fs::write(elsewhere.join("usage"), b"").expect("writes");
+    assert!(matches!(Usage::load(&link, MODEL), Loaded::Absent));
+    for _ in 0..2 {
+        example().save(&link, MODEL).expect("saves");
+        assert!(link.is_symlink() && matches!(Usage::load(&link, MODEL), Loaded::Usage(_)));
+    }
+    assert_eq!(names(&elsewhere), ["usage"]);
 }
 
 /// Ids come back, above all in containers, where the program's is the same at each start.

@@ -12,7 +12,7 @@ pub const GROUPS: u16 = 5;
 /// Blobs of a group.
 pub const BLOBS: u16 = 48;
 /// Bytes of a blob's parts: no multiple of anything that a drive likes.
-const PARTS: [u32; 3] = [20_011, 7_001, 12_345];
+pub const PARTS: [u32; 3] = [20_011, 7_001, 12_345];
 
 /// The file, removed when this is dropped.
 pub struct Blobs {

@@ -7,7 +7,7 @@ mod stream;
 
 use std::error::Error;
 
-use blobs::{BLOBS, Blobs, GROUPS};
+use blobs::{BLOBS, Blobs, GROUPS, is_part};
 use stream::{Stream, TOGETHER};
 
 const REQUESTS: u64 = 2_000;
@@ -41,7 +41,7 @@ fn check(blobs: &Blobs) -> Result<(), Box<dyn Error>> {
 /// Plays the requests; answers with the reads.
 fn stream(blobs: &Blobs, budget: u64) -> Result<u64, Box<dyn Error>> {
     let mut stream = Stream::open(blobs.path(), budget)?;
-    let (mapped, _) = stream.used();
+    let mapped = stream.arena.bytes_mapped();
     assert!(mapped as u64 <= budget, "{mapped} B of memory for a budget of {budget} B");
     let (mut random, mut most) = (1, 0);
     for request in 0..REQUESTS {
@@ -53,8 +53,11 @@ fn stream(blobs: &Blobs, budget: u64) -> Result<u64, Box<dyn Error>> {
                 wanted.push(blob);
             }
         }
-        stream.request((request % u64::from(GROUPS)) as u16, &wanted)?;
-        most = most.max(stream.used().1);
+        stream.request((request % u64::from(GROUPS)) as u16, &wanted, |id, part, bytes| {
+            assert!(is_part(id, part, bytes), "part {part} of {id} has other bytes");
+        })?;
+        stream.directory.check()?;
+        most = most.max((0..GROUPS).map(|group| stream.directory.residents(group)).sum());
     }
     let (hits, reads) = (stream.hits, stream.reads);
     assert_eq!(hits + reads, REQUESTS * u64::from(TOGETHER));

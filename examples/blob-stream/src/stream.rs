@@ -7,18 +7,18 @@ use std::path::Path;
 use nvme_reader::{Chunk, Outcome, Priority, Read, Reader};
 use tier_cache::{
     Admission, ArenaOptions, Boundary, Budget, Claimer, ClassSpec, Directory, ExpertId, Geometry, HostArena,
-    HostSlot, LayerNeed, Lfu, Plan, Serve, Shares, Slot, SlotRules, Target, Transfer,
+    HostSlot, LayerNeed, Lfu, Plan, Shares, Slot, SlotRules, Target, Transfer,
 };
 
-use crate::blobs::{BLOBS, GROUPS, is_part, parts};
+use crate::blobs::{BLOBS, GROUPS, PARTS, parts};
 
 /// Blobs of one request.
 pub const TOGETHER: u16 = 4;
 
 pub struct Stream {
-    directory: Directory,
+    pub directory: Directory,
     claimer: Claimer,
-    arena: HostArena,
+    pub arena: HostArena,
     reader: Reader<&'static mut [u8]>,
     pub hits: u64,
     pub reads: u64,
@@ -38,7 +38,7 @@ impl Stream {
             budget.checked_sub(slot_bytes as u64 * u64::from(scratch)).ok_or("a budget below transit")?;
         let need =
             LayerNeed { slot_bytes: slot_bytes as u64, experts: BLOBS.into(), shares: Shares::unknown() };
-        let rules = SlotRules { experts_per_token: TOGETHER.into(), spares: 3 };
+        let rules = SlotRules { experts_per_token: TOGETHER.into(), spares: 3, yielding: true };
         let slots = Budget::for_layers(left, &vec![need; GROUPS.into()], rules)?.slots;
 
         let counts = slots.iter().copied().chain([u32::from(scratch)]);
@@ -53,21 +53,36 @@ impl Stream {
         Ok(Self { directory, claimer, arena, reader, hits: 0, reads: 0 })
     }
 
-    /// Bytes of memory for blobs, and how many blobs are in slots now.
-    pub fn used(&self) -> (usize, u32) {
-        (self.arena.bytes_mapped(), (0..GROUPS).map(|group| self.directory.residents(group)).sum())
-    }
-
-    /// Brings some blobs of a group, each once, and looks at every byte of them.
-    pub fn request(&mut self, group: u16, blobs: &[u16]) -> Result<(), Box<dyn Error>> {
+    /// Brings some blobs of a group, each once, and hands out their parts.
+    pub fn request(
+        &mut self,
+        group: u16,
+        blobs: &[u16],
+        on: impl Fn(ExpertId, usize, &[u8]),
+    ) -> Result<(), Box<dyn Error>> {
         let (mut routed, mut plan) = (Vec::new(), Plan::default());
         self.claimer.decide(group, blobs, &mut routed);
         self.directory.route(group, &routed, &mut plan)?;
         self.hits += (plan.serves.len() - plan.transfers.len()) as u64;
         self.reads += plan.transfers.len() as u64;
         self.bring(&plan.transfers)?;
-        plan.serves.into_iter().try_for_each(|serve| self.look(&serve))?;
-        self.end()
+        for serve in plan.serves {
+            let slot = self.slot(serve.place)?;
+            for part in 0..PARTS.len() {
+                on(serve.id, part, self.arena.part(slot, part).ok_or("the part is not there")?);
+            }
+            if let Target::Scratch(blob) = serve.place {
+                self.claimer.release(blob);
+            }
+        }
+        // Evictions, and spares for the next request.
+        let mut boundary = Boundary::default();
+        self.directory.token_boundary(&mut boundary);
+        self.claimer.apply(&boundary.edits);
+        if let Some(batch) = boundary.batch {
+            self.directory.acknowledge(batch, &mut boundary.transfers)?;
+        }
+        Ok(())
     }
 
     fn bring(&mut self, transfers: &[Transfer]) -> Result<(), Box<dyn Error>> {
@@ -89,31 +104,6 @@ impl Stream {
             self.directory.complete(ticket)?;
         }
         Ok(())
-    }
-
-    fn look(&mut self, serve: &Serve) -> Result<(), Box<dyn Error>> {
-        let slot = self.slot(serve.place)?;
-        for part in 0..3 {
-            let bytes = self.arena.part(slot, part).ok_or("the part is not there")?;
-            if !is_part(serve.id, part, bytes) {
-                return Err(format!("part {part} of {} has other bytes", serve.id).into());
-            }
-        }
-        if let Target::Scratch(blob) = serve.place {
-            self.claimer.release(blob);
-        }
-        Ok(())
-    }
-
-    /// Evictions, and spares for the next request.
-    fn end(&mut self) -> Result<(), Box<dyn Error>> {
-        let mut boundary = Boundary::default();
-        self.directory.token_boundary(&mut boundary);
-        self.claimer.apply(&boundary.edits);
-        if let Some(batch) = boundary.batch {
-            self.directory.acknowledge(batch, &mut boundary.transfers)?;
-        }
-        Ok(self.directory.check()?)
     }
 
     fn slot(&self, place: Target) -> Result<HostSlot, &'static str> {

@@ -8,13 +8,13 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use crate::bench::two_gigabytes;
-use crate::instruments;
+use crate::instruments::{self, Ran};
 use crate::process::{describe, output, run};
 use crate::workspace::Workspace;
 
 const OPERATIONS: u64 = 5_000_000;
 const KILLS: u32 = 200;
-/// Anonymous memory beyond the slots, the state and the caches: buffers, threads, the program itself.
+/// Memory beyond the slots in use, the landing area and the state: caches, buffers, threads, the program itself.
 const BESIDE: u64 = 250_000_000;
 
 /// Everything; what must hold is in `reached`.
@@ -33,8 +33,16 @@ pub fn soak(workspace: &Workspace) -> Result<Value> {
         run(command.env("TIER_CACHE_KILLS", KILLS.to_string()))
     });
     let loom = timed(|| instruments::loom(workspace));
-    let miri = timed(|| instruments::miri(workspace));
-    let asan = timed(|| instruments::asan(workspace));
+    let timed = |what: fn(&Workspace) -> Result<Ran>| {
+        let begin = Instant::now();
+        let done = what(workspace);
+        if let Err(error) = &done {
+            println!("{error:#}");
+        }
+        done.map(|ran| (ran, begin.elapsed().as_secs_f64().round()))
+    };
+    let miri = timed(instruments::miri);
+    let asan = timed(instruments::asan);
 
     let maya = workspace.release_maya()?;
     let mut models = Vec::new();
@@ -49,8 +57,8 @@ pub fn soak(workspace: &Workspace) -> Result<Value> {
             "directory": directory.is_ok(),
             "kills": kills.is_ok(),
             "loom": loom.is_ok(),
-            "miri": miri.is_ok(),
-            "asan": asan.is_ok(),
+            "miri": reached(&miri),
+            "asan": reached(&asan),
             "same_logits": all("same_logits"),
             "same_tokens": all("same_tokens"),
             "memory": all("memory_within"),
@@ -58,10 +66,24 @@ pub fn soak(workspace: &Workspace) -> Result<Value> {
         "directory_operations": OPERATIONS,
         "kills": KILLS,
         "seconds_of": {
-            "directory": directory.ok(), "kills": kills.ok(), "loom": loom.ok(), "miri": miri.ok(), "asan": asan.ok(),
+            "directory": directory.ok(), "kills": kills.ok(), "loom": loom.ok(), "miri": ran(miri), "asan": ran(asan),
         },
         "models": models,
     }))
+}
+
+/// True, false, or the word for neither.
+fn reached(done: &Result<(Ran, f64)>) -> Value {
+    match done {
+        Ok((Ran::Whole, _)) => json!(true),
+        Ok((Ran::Skipped, _)) => json!(super::SKIPPED),
+        Err(_) => json!(false),
+    }
+}
+
+/// Seconds of what ran.
+fn ran(done: Result<(Ran, f64)>) -> Option<f64> {
+    done.ok().filter(|(ran, _)| *ran == Ran::Whole).map(|(_, seconds)| seconds)
 }
 
 /// Seconds that it took.
@@ -167,27 +189,33 @@ impl Model<'_> {
         Ok((hash, answer["ids"].clone()))
     }
 
-    /// Anonymous memory of a bench at this budget, against the budget.
+    /// The most memory that a bench held at this budget while it ran. Random tokens of a random model do not reach every
+    /// expert, so it is held against the slots that are in use and not against all that the budget allows.
     fn memory(&self, ram: &str) -> Result<Value> {
         let mut command = self.workspace.command(&self.maya.to_string_lossy());
-        command.args(["bench", "--prefill", "64", "--decode", "24", "--repeat", "2", "--ram", ram]);
+        command.args(["bench", "--prefill", "256", "--decode", "32", "--repeat", "4", "--ram", ram]);
         command.arg("--model").arg(self.path);
         println!("{}", describe(&command));
         let run: Value =
             serde_json::from_str(&output(&mut command)?).context("maya bench did not print JSON")?;
-        let number = |value: &Value, name: &str| value.as_u64().with_context(|| format!("no {name}"));
-        let anonymous = number(&run["rss_anon_bytes"], "rss_anon_bytes")?;
-        let cap = number(&run["tiers"]["ram_bytes"], "tiers.ram_bytes")?;
-        let state = number(&run["memory_plan"]["state"], "memory_plan.state")?;
-        let beside = anonymous.saturating_sub(state).saturating_sub(cap);
+        let number = |value: &Value, name: &str| value[name].as_u64().with_context(|| format!("no {name}"));
+        let tiers = &run["tiers"];
+        let (peak, state) = (number(&run, "held_bytes_peak")?, number(&run["memory_plan"], "state")?);
+        let (cap, slots) = (number(tiers, "ram_bytes")?, number(tiers, "slot_bytes")?);
+        let (resident, landing) = (number(tiers, "resident_bytes")?, number(tiers, "landing_bytes")?);
+        let beyond = peak.saturating_sub(state + resident + landing);
         Ok(json!({
             "ram": ram,
             "cap_bytes": cap,
+            "slot_bytes": slots,
+            "resident_bytes": resident,
+            "landing_bytes": landing,
             "state_bytes": state,
-            "anonymous_bytes": anonymous,
-            "beyond_the_cap_bytes": beside,
-            "direct": run["tiers"]["direct"],
-            "within": beside <= BESIDE,
+            "held_bytes_peak": peak,
+            "anonymous_bytes_after_a_run": run["rss_anon_bytes"],
+            "beyond_bytes": beyond,
+            "direct": tiers["direct"],
+            "within": slots <= cap && resident <= slots && beyond <= BESIDE,
         }))
     }
 }

@@ -22,6 +22,9 @@ use crate::config::Config;
 use crate::router::route;
 use crate::weights::Moe;
 
+/// The place of a result that has not come.
+const NOT_COMPUTED: u32 = u32::MAX;
+
 /// What the pass is of: everything that does not change from layer to layer.
 #[derive(Clone, Copy)]
 pub(crate) struct Site<'a> {
@@ -62,7 +65,7 @@ pub(crate) fn mix(
     let mut base = 0;
     let mut wave = Vec::new();
     fit(&mut ffn.experts, (t * k + 1) * hidden);
-    fit(&mut ffn.places, t * k);
+    fit(&mut ffn.places, t * k).fill(NOT_COMPUTED);
     // One row's products are split over the threads; of many rows each thread computes an expert.
     let together = if t == 1 { 1 } else { lanes.threads };
     while store.wave(&mut wave, together) || first {
@@ -93,6 +96,8 @@ pub(crate) fn mix(
         let rows = pairs.into_iter().flat_map(|pairs| ffn.pairs[pairs].iter().map(row));
         batch.fail(rows, &why);
     }
+    let pairs = ffn.places[..t * k].iter().zip(&ffn.weights[..t * k]);
+    store.weigh(pairs.map(|(place, weight)| (*place != NOT_COMPUTED, *weight)));
     combine(lanes, x, y, ffn, workers, k, hidden);
 }
 
@@ -112,7 +117,9 @@ fn combine(
     let (places, ranks) = (&ffn.places[..t * k], &ffn.weights[..t * k]);
     let add = |row: usize, y: &mut [f32]| {
         y.fill(0.0);
-        for (place, weight) in places[row * k..][..k].iter().zip(&ranks[row * k..][..k]) {
+        let pairs = places[row * k..][..k].iter().zip(&ranks[row * k..][..k]);
+        // A row that lacks an expert has failed, and is not looked at.
+        for (place, weight) in pairs.filter(|(place, _)| **place != NOT_COMPUTED) {
             lanes.cpu.scale_add(*weight, &results[*place as usize * hidden..][..hidden], y);
         }
     };

@@ -109,6 +109,13 @@ impl Store {
         }
     }
 
+    /// The weights of the layer's pairs, and whether each was computed.
+    pub(crate) fn weigh(&mut self, pairs: impl Iterator<Item = (bool, f32)>) {
+        if let Some(tiers) = self.slots() {
+            tiers.weigh(pairs);
+        }
+    }
+
     /// Gate, up and down of an expert of the current wave.
     pub(crate) fn matrices<'a>(&'a self, file: &'a gguf::Model, moe: &Moe, it: &Served) -> [Matrix<'a>; 3] {
         match &self.tiers {

@@ -61,7 +61,7 @@ impl Default for TierOptions {
 }
 
 /// What the tiers have done since the executor was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TierCounters {
     /// Passes through the layers: tokens of a decode, batches of rows of a prompt.
     pub passes: u64,
@@ -87,6 +87,10 @@ pub struct TierCounters {
     pub ahead_wasted: u64,
     /// Reads begun for one that was not, and called back in time.
     pub ahead_cancelled: u64,
+    /// Sum of the weights of all routed experts.
+    pub routed_mass: f64,
+    /// Sum of the weights of those that were computed and added; the same number unless a drive failed.
+    pub executed_mass: f64,
 }
 
 /// What one layer of the last pass needed.
@@ -216,6 +220,23 @@ impl Tiers {
     /// Time was spent on a wave.
     pub(crate) fn computed(&mut self, time: std::time::Duration) {
         self.counters.compute_ns += time.as_nanos() as u64;
+    }
+
+    /// Counts what was routed and what of it was computed. Both sums take the same terms in the same order, so they are
+    /// equal to the bit when nothing is missing.
+    pub(crate) fn weigh(&mut self, pairs: impl Iterator<Item = (bool, f32)>) {
+        for (is_computed, weight) in pairs.filter(|(_, weight)| weight.is_finite()) {
+            self.counters.routed_mass += f64::from(weight);
+            self.counters.executed_mass += if is_computed { f64::from(weight) } else { 0.0 };
+        }
+    }
+
+    /// Bytes of the slots that hold an expert, or are about to.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let of = |(at, layer): (usize, &Layer)| {
+            u64::from(self.directory.residents(at as u16)) * layer.slot_bytes as u64
+        };
+        self.layers.iter().enumerate().map(of).sum()
     }
 
     pub(crate) fn last_pass(&self) -> &[LayerPass] {

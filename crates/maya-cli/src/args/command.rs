@@ -176,6 +176,9 @@ pub struct DoctorArgs {
     /// One JSON object instead of text
     #[arg(long)]
     pub json: bool,
+    /// Read the drive for seconds: numbers to compute with, where a second's are there to tell slow from fast
+    #[arg(long, hide = true)]
+    pub thorough: bool,
 }
 
 /// `maya bench`

@@ -121,8 +121,8 @@ pub struct PopularityArgs {
     /// Counts and tokens of a routing trace (maya synth --trace, maya generate --dump-routes)
     #[arg(long, value_name = "FILE", group = "law")]
     pub trace: Option<PathBuf>,
-    /// Tokens drawn, or taken from the trace
-    #[arg(long, default_value_t = 400, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    /// Tokens drawn, or taken from the trace; 20,000 take seconds
+    #[arg(long, default_value_t = 400, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=20_000))]
     pub samples: u32,
     /// Seed of the draw
     #[arg(long, default_value_t = 1, value_name = "N")]

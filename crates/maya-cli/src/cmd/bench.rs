@@ -1,6 +1,5 @@
 //! `maya bench`: loading, prefill and decode, measured; JSON on standard output.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
@@ -11,11 +10,13 @@ use super::generate::CHUNK;
 use crate::args::BenchArgs;
 use crate::engine::Engine;
 use crate::interrupt;
+use crate::machine::{Peak, anonymous};
 use crate::output::Out;
 use crate::progress::Progress;
 use crate::tiers;
 
-/// Measures and prints. The prompt is fed once untimed, so that samples do not differ by what was still on the drive.
+/// Measures and prints. One run is not counted, so that samples do not differ by what was still on the drive. Every run has
+/// other tokens, the decoded ones included: what a run before it left in memory, it has no use for as such.
 pub fn run(args: &BenchArgs) -> Result<()> {
     let mut engine = Engine::load(&args.engine)?;
     let (prefill, decode) = (args.prefill as usize, args.decode as usize);
@@ -26,13 +27,14 @@ pub fn run(args: &BenchArgs) -> Result<()> {
             engine.options.ctx
         );
     }
-    let prompt = prompt(prefill, engine.exec.vocab());
     let runs = u64::from(args.repeat) + 1;
     let mut progress = Progress::new("measuring", "runs", runs);
     let mut samples = Samples::default();
+    let peak = Peak::watch();
     for i in 0..runs {
         samples.tokens.clear();
-        let (first, second) = sample(&mut engine, &prompt, decode, &mut samples.tokens)?;
+        let ids = ids(needed, engine.exec.vocab(), i);
+        let (first, second) = sample(&mut engine, ids.split_at(prefill), &mut samples.tokens)?;
         samples.note_memory();
         if i == 0 {
             samples.warm_up = first + second;
@@ -63,6 +65,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         "tiers": tiers::json(&engine),
         "last_decode": samples.tokens,
         "rss_anon_bytes": samples.rss_anon,
+        "held_bytes_peak": peak.most(),
     }))
 }
 
@@ -78,20 +81,14 @@ struct Samples {
 
 impl Samples {
     fn note_memory(&mut self) {
-        self.rss_anon = self.rss_anon.max(rss_anon());
+        self.rss_anon = self.rss_anon.max(anonymous());
     }
 }
 
-/// Anonymous memory of this process now: what the weights' map is not part of.
-fn rss_anon() -> Option<u64> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let kib = status.lines().find_map(|l| l.strip_prefix("RssAnon:"))?.trim().strip_suffix("kB")?.trim();
-    kib.parse::<u64>().ok()?.checked_mul(1024)
-}
-
-/// Ids spread over the vocabulary, so that routed experts are met as a real prompt meets them; the same every time.
-pub fn prompt(n: usize, vocab: usize) -> Vec<u32> {
-    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+/// Ids spread over the vocabulary, so that routed experts are met as a real text meets them; the same every time for the same
+/// run, and others for another.
+fn ids(n: usize, vocab: usize, run: u64) -> Vec<u32> {
+    let mut state = 0x9e37_79b9_7f4a_7c15u64.wrapping_mul(2 * run + 1);
     let draw = |_| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         ((u128::from(state) * vocab as u128) >> 64) as u32
@@ -102,12 +99,11 @@ pub fn prompt(n: usize, vocab: usize) -> Vec<u32> {
 /// Times of feeding the prompt and of decoding after it, in a sequence of its own.
 fn sample(
     engine: &mut Engine,
-    prompt: &[u32],
-    decode: usize,
+    ids: (&[u32], &[u32]),
     tokens: &mut Vec<Json>,
 ) -> Result<(Duration, Duration)> {
     let seq = engine.exec.open_sequence()?;
-    let result = timed(engine, seq, prompt, decode, tokens);
+    let result = timed(engine, seq, ids, tokens);
     engine.exec.close_sequence(seq)?;
     result
 }
@@ -115,8 +111,7 @@ fn sample(
 fn timed(
     engine: &mut Engine,
     seq: SeqId,
-    prompt: &[u32],
-    decode: usize,
+    (prompt, decoded): (&[u32], &[u32]),
     tokens: &mut Vec<Json>,
 ) -> Result<(Duration, Duration)> {
     let interrupted = || if interrupt::pressed() { Err(anyhow!("interrupted")) } else { Ok(()) };
@@ -126,18 +121,17 @@ fn timed(
         engine.exec.prefill(seq, chunk)?;
     }
     let prefill = started.elapsed();
-    let mut input = Input::Token(0);
     let started = Instant::now();
-    for _ in 0..decode {
+    for token in decoded {
         interrupted()?;
         let before = engine.exec.tier_counters();
         let token_started = Instant::now();
-        let want = Want::Sample(SamplerParams::greedy());
+        // A random model, left to choose, falls into a circle of few tokens and of few experts.
+        let (input, want) = (Input::Token(*token), Want::Sample(SamplerParams::greedy()));
         let ticket = engine.exec.submit(&[Step { seq, input, want }])?;
         if let Some(error) = engine.exec.poll(ticket)?.into_iter().find_map(|row| row.error) {
             return Err(error.into());
         }
-        input = Input::LastSampled;
         if let (Some(before), Some(after)) = (before, engine.exec.tier_counters()) {
             let by_layer =
                 |of: fn(&LayerPass) -> u32| engine.exec.last_pass().iter().map(of).collect::<Vec<_>>();

@@ -22,7 +22,7 @@ pub fn run(args: &DoctorArgs) -> Result<()> {
     let memory = Memory::of(&system);
     let mut groups =
         vec![processor::findings(&system), memory::findings(&system, &memory), gpu::findings(&system)];
-    groups.extend(model::findings(&system, &memory, path));
+    groups.extend(model::findings(&system, &memory, path, args.thorough));
     let mut out = Out::new();
     if args.json {
         out.line(as_json(&groups))?;

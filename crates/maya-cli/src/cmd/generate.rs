@@ -12,6 +12,7 @@ use crate::args::GenerateArgs;
 use crate::dump::Dump;
 use crate::engine::{Engine, sampling};
 use crate::output::{Out, note};
+use crate::outputs::check_beside;
 use crate::progress::Progress;
 use crate::{interrupt, text, tiers};
 
@@ -21,6 +22,9 @@ pub const CHUNK: usize = 128;
 /// Completes the prompt.
 pub fn run(args: &GenerateArgs) -> Result<()> {
     let mut engine = Engine::load(&args.engine)?;
+    let routes = args.dump_routes.as_deref();
+    let outputs = [("--usage", args.engine.tiers.usage.as_deref()), ("--dump-routes", routes)];
+    check_beside(&engine, &outputs, &[])?;
     let file = engine.model.gguf();
     let (prompt, tokenizer) = match (&args.ids, &args.prompt) {
         (Some(ids), _) => (ids.0.clone(), text::tokenizer_if_any(file, &engine.name)?),
@@ -40,7 +44,7 @@ pub fn run(args: &GenerateArgs) -> Result<()> {
     };
     let mut out = Out::new();
     let mut completion = Completion::new(tokenizer.as_ref(), if args.json { None } else { Some(&mut out) });
-    let dump = Dump::start(args.dump_routes.as_deref(), &mut engine)?;
+    let dump = Dump::start(routes, &mut engine)?;
     let finish = completion.run(&mut engine, &prompt, &options);
     tiers::save_usage(&engine, args.engine.tiers.usage.as_deref());
     let finish = finish?;

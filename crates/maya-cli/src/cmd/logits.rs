@@ -9,16 +9,24 @@ use crate::dump::Dump;
 use crate::engine::Engine;
 use crate::interrupt;
 use crate::output::note;
+use crate::outputs::check_beside;
 use crate::progress::Progress;
 use crate::safetensors::LogitsWriter;
 
 /// Writes tensor `logits` F32 [positions, vocabulary], or nothing.
 pub fn run(args: &LogitsArgs) -> Result<()> {
     let mut engine = Engine::load(&args.engine)?;
+    let routes = args.dump_routes.as_deref();
+    let outputs = [
+        ("--usage", args.engine.tiers.usage.as_deref()),
+        ("--out", Some(args.out.as_path())),
+        ("--dump-routes", routes),
+    ];
+    check_beside(&engine, &outputs, &[])?;
     let prompt = &args.ids.0;
     engine.check(prompt)?;
     let mut writer = LogitsWriter::create(&args.out, prompt.len(), engine.exec.vocab(), None)?;
-    let dump = Dump::start(args.dump_routes.as_deref(), &mut engine)?;
+    let dump = Dump::start(routes, &mut engine)?;
     let mut progress = Progress::new("computing logits", "positions", prompt.len() as u64);
     score(&mut engine, prompt, &mut |row, logits| {
         progress.at(row as u64 + 1);

@@ -14,6 +14,7 @@ use crate::args::PerplexityArgs;
 use crate::dump::Dump;
 use crate::engine::Engine;
 use crate::output::{Out, count};
+use crate::outputs::check_beside;
 use crate::progress::Progress;
 use crate::safetensors::{LogitsReader, LogitsWriter};
 use crate::text;
@@ -31,6 +32,14 @@ pub fn run(args: &PerplexityArgs) -> Result<()> {
         anyhow::anyhow!("{path} is not UTF-8: byte {} is wrong", e.utf8_error().valid_up_to())
     })?;
     let mut engine = Engine::load(&args.engine)?;
+    let outputs = [
+        ("--usage", args.engine.tiers.usage.as_deref()),
+        ("--save", args.save.as_deref()),
+        ("--dump-routes", args.dump_routes.as_deref()),
+    ];
+    let mut inputs = vec![("the text", args.text.as_path())];
+    inputs.extend(args.against.as_deref().map(|base| ("what --against reads", base)));
+    check_beside(&engine, &outputs, &inputs)?;
     let tokenizer = text::tokenizer(engine.model.gguf(), &engine.name, "perplexity")?;
     let special = if args.parse_special { ParseSpecial::Yes } else { ParseSpecial::No };
     let ids = tokenizer.encode(&string, special);

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::args::{Budget, MachineArgs, ModelOf, PlanArgs, PopularityArgs, Tier};
 use crate::output::{AtomicFile, Out, note};
+use crate::outputs;
 use crate::plan::machine::{Cost, Given, Machine, Room, Said};
 use crate::plan::measure;
 use crate::plan::place::Placement;
@@ -24,12 +25,21 @@ const LOGNORMAL: f64 = 1.55;
 /// Prints the prediction.
 pub fn run(args: &PlanArgs) -> Result<()> {
     let path = args.model.as_deref().filter(|p| !p.as_os_str().is_empty());
-    // A preset given by name wins over MAYA_MODEL.
+    // A preset given by name wins over MAYA_MODEL, and contradicts a --model.
+    let by_flag = |path: &Path| std::env::var_os("MAYA_MODEL").is_none_or(|named| named != path.as_os_str());
+    if args.preset.is_some() && path.is_some_and(by_flag) {
+        let says = "the argument '--preset <NAME>' cannot be used with '--model <PATH>'\n";
+        clap::Error::raw(clap::error::ErrorKind::ArgumentConflict, says).exit();
+    }
     let (sizes, path) = match (args.preset, path) {
         (Some(preset), _) => (Sizes::of_preset(preset)?, None),
         (None, Some(path)) => (Sizes::of_file(path)?, Some(path)),
         (None, None) => (Sizes::of_preset(Preset::MayaS)?, None),
     };
+    let model = path.map(gguf::Model::open).transpose()?;
+    let shards = model.iter().flat_map(|model| model.shards()).map(|s| ("a file of the model", &*s.path));
+    let trace = args.popularity.trace.iter().map(|path| ("the trace", path.as_path()));
+    outputs::check(&[("--plot", args.plot.as_deref())], &shards.chain(trace).collect::<Vec<_>>())?;
     let given = given(&args.machine, &sizes, path)?;
     let article = args.model_of == ModelOf::Article;
     let popularity = popularity(&args.popularity, article, &sizes)?;
@@ -73,10 +83,10 @@ fn given(args: &MachineArgs, sizes: &Sizes, path: Option<&Path>) -> Result<Given
     };
     let over = |slot: &mut Option<Said<Cost>>, ms: (Option<f64>, &str), rate: (Option<f64>, &str)| {
         if let Some(value) = ms.0 {
-            *slot = Some(Said::new(Cost::Ms(value), ms.1));
+            *slot = Some(Said::new(Cost::Ms(value), given_by(ms.1)));
         }
         if let Some(value) = rate.0 {
-            *slot = Some(Said::new(Cost::Gbps(value), rate.1));
+            *slot = Some(Said::new(Cost::Gbps(value), given_by(rate.1)));
         }
     };
     over(&mut given.gpu, (args.gpu_ms, "--gpu-ms"), (args.vram_gbps, "--vram-gbps"));
@@ -91,17 +101,22 @@ fn given(args: &MachineArgs, sizes: &Sizes, path: Option<&Path>) -> Result<Given
     if has_cpu {
         // Without a GPU the CPU reads the other weights as fast as it reads experts.
         let rate = args.cpu_gbps.or(args.cpu_ms_per_expert.map(|ms| sizes.mean_expert_bytes() / ms / 1e6));
-        given.dense = rate.map(|rate| Said::new(Cost::Gbps(rate), "as the CPU computes experts"));
+        given.dense = rate.map(|rate| Said::new(Cost::Gbps(rate), "assumed: as the CPU computes experts"));
     }
     let room = |budget: Option<Budget>, slots: Option<u32>, flags: [&str; 2]| match (budget, slots) {
-        (Some(Budget::Bytes(bytes)), _) => Some(Said::new(Room::Bytes(bytes as f64), flags[0])),
-        (Some(Budget::Share(share)), _) => Some(Said::new(Room::Share(share), flags[0])),
-        (None, Some(slots)) => Some(Said::new(Room::Slots(slots as usize), flags[1])),
+        (Some(Budget::Bytes(bytes)), _) => Some(Said::new(Room::Bytes(bytes as f64), given_by(flags[0]))),
+        (Some(Budget::Share(share)), _) => Some(Said::new(Room::Share(share), given_by(flags[0]))),
+        (None, Some(slots)) => Some(Said::new(Room::Slots(slots as usize), given_by(flags[1]))),
         (None, None) => None,
     };
     given.vram = room(args.vram, args.vram_slots, ["--vram", "--vram-slots"]).or(given.vram);
     given.ram = room(args.ram, args.ram_slots, ["--ram", "--ram-slots"]).or(given.ram);
     Ok(given)
+}
+
+/// A flag as a source.
+fn given_by(flag: &str) -> String {
+    format!("given: {flag}")
 }
 
 /// This machine, with an assumed drive where there is no file to read and no flag that says more.

@@ -8,16 +8,17 @@ use serde_json::{Value as Json, json};
 
 use super::plan::write_chart;
 use crate::args::{Budget, ReplayArgs};
-use crate::interrupt;
-use crate::output::{Out, bytes, count};
+use crate::output::{Out, bytes, count, note};
 use crate::plan::sizes::{Preset, Sizes};
 use crate::plot::{Chart, Line};
 use crate::progress::Progress;
 use crate::replay::{Outcome, Policy, Setup, simulated, walk};
 use crate::routes::Trace;
+use crate::{interrupt, outputs};
 
 /// Prints the table.
 pub fn run(args: &ReplayArgs) -> Result<()> {
+    outputs::check(&[("--plot", args.plot.as_deref())], &[("the trace", &args.trace)])?;
     let trace = Trace::read(&args.trace)?;
     let expert_bytes = match args.expert_bytes {
         Some(Budget::Bytes(bytes)) => bytes as f64,
@@ -30,6 +31,18 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
         [] => Policy::value_variants().to_vec(),
         chosen => chosen.to_vec(),
     };
+    if policies.iter().any(|policy| *policy != Policy::Belady) {
+        for slots in args.slots.iter().filter(|slots| (**slots as usize) < trace.experts) {
+            let kept = setup(*slots).spares_kept(trace.experts);
+            if kept < args.spares as usize {
+                note(format_args!(
+                    "--slots {slots} have room for {kept} of the {} spares (--spares), as in the engine{}",
+                    args.spares,
+                    if kept == 0 { ": what misses is read and not kept" } else { "" }
+                ));
+            }
+        }
+    }
     let total = policies.len() * args.slots.len();
     let mut progress = Progress::new("replaying", "tokens", (total * trace.tokens) as u64);
     let mut rows: Vec<Row> = Vec::with_capacity(total);
@@ -37,8 +50,11 @@ pub fn run(args: &ReplayArgs) -> Result<()> {
         for &slots in &args.slots {
             let mut cache = simulated(policy, &trace, setup(slots))?;
             let before = rows.len() * trace.tokens;
+            let mut shown = usize::MAX;
             let outcome = walk(&trace, &mut *cache, &mut |token| {
-                progress.at((before + token) as u64);
+                if std::mem::replace(&mut shown, token) != token {
+                    progress.at((before + token) as u64);
+                }
                 !interrupt::pressed()
             })?;
             let Some(outcome) = outcome else { bail!("interrupted after {} of {total} replays", rows.len()) };
@@ -75,6 +91,7 @@ fn report(args: &ReplayArgs, trace: &Trace, expert_bytes: f64, rows: &[Row]) -> 
                     json!({
                         "hit_rate": layer.hits as f64 / outcome.lookups as f64,
                         "moves_per_token": layer.moves as f64 / outcome.tokens as f64,
+                        "kept_per_token": layer.kept as f64 / outcome.tokens as f64,
                     })
                 })
                 .collect();
@@ -83,6 +100,7 @@ fn report(args: &ReplayArgs, trace: &Trace, expert_bytes: f64, rows: &[Row]) -> 
                 "slots": slots,
                 "hit_rate": outcome.hit_rate(),
                 "moves_per_token": outcome.moves_per_token(),
+                "kept_per_token": outcome.kept_per_token(),
                 "bytes_per_token": outcome.moves_per_token() * expert_bytes,
                 "layers": layers,
             })
@@ -103,7 +121,7 @@ fn report(args: &ReplayArgs, trace: &Trace, expert_bytes: f64, rows: &[Row]) -> 
 
 fn table(trace: &Trace, expert_bytes: f64, rows: &[Row]) -> String {
     let mut text = format!(
-        "{} tokens, {} layers, {} of {} experts\n\n{:<14}{:>8}{:>12}{:>16}{:>16}\n",
+        "{} tokens, {} layers, {} of {} experts\n\n{:<14}{:>8}{:>12}{:>16}{:>14}{:>16}\n",
         count(trace.tokens as u64),
         trace.layers,
         trace.k,
@@ -112,15 +130,17 @@ fn table(trace: &Trace, expert_bytes: f64, rows: &[Row]) -> String {
         "slots",
         "hit rate",
         "moves a token",
+        "of them kept",
         "bytes a token"
     );
     for Row { policy, slots, outcome } in rows {
         let moves = outcome.moves_per_token();
         let _ = writeln!(
             text,
-            "{:<14}{slots:>8}{:>10.1} %{moves:>16.2}{:>16}",
+            "{:<14}{slots:>8}{:>10.1} %{moves:>16.2}{:>14.2}{:>16}",
             policy.name(),
             outcome.hit_rate() * 100.0,
+            outcome.kept_per_token(),
             bytes((moves * expert_bytes) as u64)
         );
     }

@@ -1,5 +1,6 @@
-//! What the drive gives to plain reads: threads that read whole blobs, one call each, around the page cache where that
-//! works. No reader can be expected to do better than this.
+//! What the drive gives to plain reads, to compare the reader with: threads that read one piece after the other, each of as
+//! many bytes as one I/O of the reader, around the page cache where that works. With as many threads as the reader has I/Os
+//! at the drive both keep it equally full. It is no limit: whoever wakes fewer threads for the same reads may be faster.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use nvme_reader::Aligned;
+use nvme_reader::{Aligned, Options};
 
 use super::{Job, Places, Rate};
 
@@ -32,11 +33,12 @@ pub struct Raw {
 /// # Errors
 /// As [`measure`](super::measure).
 pub fn raw(job: &Job<'_>, threads: usize) -> Result<Raw> {
+    let piece = job.blob.min(Options::default().piece);
     // Direct reads are whole blocks.
-    let blob = job.blob.next_multiple_of(ALIGNMENT as u32);
+    let blob = piece.next_multiple_of(ALIGNMENT as u32);
     let (blob, places) = match Places::of(job.paths, blob, job.seed) {
         Ok(places) => (blob, places),
-        Err(_) => (job.blob, Places::of(job.paths, job.blob, job.seed)?),
+        Err(_) => (piece, Places::of(job.paths, piece, job.seed)?),
     };
     let direct = if blob.is_multiple_of(ALIGNMENT as u32) { open(job.paths, true).ok() } else { None };
     let is_direct = direct.as_deref().is_some_and(|files| works(files, places.clone(), blob));

@@ -13,7 +13,7 @@ use super::sizes::Sizes;
 pub struct Said<T> {
     /// The number.
     pub value: T,
-    /// Where it comes from.
+    /// Where it comes from: begins with `given`, `derived`, `assumed` or, on this machine, `measured`.
     pub source: String,
 }
 
@@ -127,13 +127,13 @@ impl Machine {
         let lane = |cost: &Said<Cost>, bytes: f64| {
             let source = match cost.value {
                 Cost::Ms(_) => cost.source.clone(),
-                Cost::Gbps(rate) => format!("{} GB/s, {}", short(rate), cost.source),
+                Cost::Gbps(rate) => format!("{} ({} GB/s)", cost.source, short(rate)),
             };
             Said::new(cost.value.ms(bytes), source)
         };
         let room = |room: &Option<Said<Room>>, from: usize| match room {
             Some(room) => Said::new(room.value.bytes(sizes, placement, from), room.source.clone()),
-            None => Said::new(0.0, "none given"),
+            None => Said::new(0.0, "assumed: none, since none was given"),
         };
         let vram = room(&given.vram, 0);
         let ram = room(&given.ram, placement.tiers(vram.value, 0.0).vram);

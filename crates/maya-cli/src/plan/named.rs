@@ -26,7 +26,7 @@ pub enum Named {
 const ARTICLE: &str = "given: Project Maya's launch article";
 const MAYA_LOG: &str = "given: Project Maya, progress log of the one-V100 machine";
 const OFFLOAD: &str = "given: glm53-flash-offload, README and logs of the RTX 3090 machine";
-const STRATA: &str = "given: Strata-GLM, session notes of the RTX 4090 machine";
+const STRATA: &str = "given: Strata-GLM, notes of the RTX 4090 machine";
 
 impl Named {
     /// Its numbers.

@@ -175,8 +175,8 @@ impl Plan {
         let mut next = self.next();
         next.sort_by(|a, b| b.1.tok_s().total_cmp(&a.1.tok_s()));
         for (what, p) in next {
-            let gain = p.tok_s() - it.tok_s();
-            let _ = writeln!(text, "  {what:<24}{:>+9.3}  {:>9.2} tok/s", gain, p.tok_s());
+            let gain = signed(p.tok_s() - it.tok_s());
+            let _ = writeln!(text, "  {what:<24}{gain:>9}  {:>9.2} tok/s", p.tok_s());
         }
         text
     }
@@ -234,5 +234,22 @@ impl Predicted {
     /// Tokens a second.
     pub fn tok_s(&self) -> f64 {
         1e3 / self.ms
+    }
+}
+
+/// With three digits; what rounds to nothing is not less than nothing.
+fn signed(gain: f64) -> String {
+    let text = format!("{gain:+.3}");
+    if text == "-0.000" { "+0.000".to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// More memory that changes nothing was said to cost `-0.000` tokens a second.
+    #[test]
+    fn nothing_has_no_sign() {
+        assert_eq!([-0.000_4, 0.0, -0.0006].map(signed), ["+0.000", "+0.000", "-0.001"]);
     }
 }

@@ -71,8 +71,8 @@ impl Simulated for Belady {
         let hits = ids.len() - self.missed.len();
         // Soonest first, so that none comes in only to make room for another; after the hits, whose slots may be the ones.
         self.missed.sort_unstable();
-        let moves = self.missed.iter().take_while(|&&(next, id)| layer.admit(id, next)).count();
-        Ok(Step { hits: hits as u64, moves: moves as u64 })
+        let kept = self.missed.iter().take_while(|&&(next, id)| layer.admit(id, next)).count();
+        Ok(Step { hits: hits as u64, moves: self.missed.len() as u64, kept: kept as u64 })
     }
 }
 
@@ -163,7 +163,7 @@ mod tests {
         writer.commit().unwrap();
         let trace = Trace::read(&path).unwrap();
         let outcome = walk(&trace, &mut Belady::new(&trace, 100), &mut |_| true).unwrap().unwrap();
-        assert_eq!(outcome.layers, [Step { hits: 2, moves: 0 }; 2]);
+        assert_eq!(outcome.layers, [Step { hits: 2, moves: 0, kept: 0 }; 2]);
         assert_eq!((outcome.hit_rate(), outcome.moves_per_token()), (1.0, 0.0));
     }
 }

@@ -69,8 +69,11 @@ impl<P: Policy> Simulated for Cached<P> {
             }
         }
         let count = |lane: fn(&Lane) -> bool| self.routed.iter().filter(|it| lane(&it.lane)).count() as u64;
-        let promoted = |lane: &Lane| matches!(lane, Lane::Disk(Claim::Spare(_)));
-        Ok(Step { hits: count(|lane| *lane == Lane::Hit), moves: count(promoted) })
+        Ok(Step {
+            hits: count(|lane| *lane == Lane::Hit),
+            moves: count(|lane| matches!(lane, Lane::Disk(_))),
+            kept: count(|lane| matches!(lane, Lane::Disk(Claim::Spare(_)))),
+        })
     }
 
     fn end_token(&mut self) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use clap::ValueEnum;
-use tier_cache::{Admission, Clock, Lfu, Lru};
+use tier_cache::{Admission, Clock, Geometry, Lfu, Lru};
 
 use super::belady::Belady;
 use super::cached::Cached;
@@ -35,6 +35,16 @@ pub struct Setup {
     pub spares: usize,
     /// Tokens after which a use counts half.
     pub half_life: u32,
+}
+
+impl Setup {
+    /// Spares that a layer of a trace with `experts` experts keeps: the engine's own rule, which leaves a slot to hold
+    /// something, and has none where slots are very few or enough for all.
+    pub fn spares_kept(&self, experts: usize) -> usize {
+        let mut geometry = Geometry::two_tiers(experts as u16, Vec::new(), 1);
+        geometry.spares = self.spares as u32;
+        geometry.spares_of(self.slots as u32) as usize
+    }
 }
 
 impl Policy {

@@ -9,8 +9,18 @@ use crate::routes::Trace;
 pub struct Step {
     /// Experts that were there.
     pub hits: u64,
-    /// Experts that were brought into slots.
+    /// Experts that the drive had to bring, kept afterwards or not.
     pub moves: u64,
+    /// Of those, the ones that were kept in a slot.
+    pub kept: u64,
+}
+
+impl Step {
+    fn add(&mut self, step: Self) {
+        self.hits += step.hits;
+        self.moves += step.moves;
+        self.kept += step.kept;
+    }
 }
 
 /// A cache under a policy, for all layers.
@@ -37,7 +47,7 @@ pub struct Outcome {
     pub tokens: u64,
     /// Look-ups of a layer.
     pub lookups: u64,
-    /// Hits and moves, by layer.
+    /// Counts by layer.
     pub layers: Vec<Step>,
 }
 
@@ -52,14 +62,21 @@ impl Outcome {
         self.sum().moves as f64 / self.tokens as f64
     }
 
+    /// Of the moves a token, those that were kept in a slot.
+    pub fn kept_per_token(&self) -> f64 {
+        self.sum().kept as f64 / self.tokens as f64
+    }
+
     /// All layers together.
     pub fn sum(&self) -> Step {
-        let add = |a: Step, b: &Step| Step { hits: a.hits + b.hits, moves: a.moves + b.moves };
-        self.layers.iter().fold(Step::default(), add)
+        self.layers.iter().fold(Step::default(), |mut sum, step| {
+            sum.add(*step);
+            sum
+        })
     }
 }
 
-/// Walks the whole trace. `on` hears the tokens done and answers whether to go on; `None` if it said no.
+/// Walks the whole trace. `on` hears the tokens done, before each layer, and answers whether to go on; `None` if it said no.
 ///
 /// # Errors
 /// What the cache says.
@@ -70,13 +87,12 @@ pub fn walk(
 ) -> Result<Option<Outcome>> {
     let mut layers = vec![Step::default(); trace.layers];
     for token in 0..trace.tokens {
-        if !on(token) {
-            return Ok(None);
-        }
         for (layer, sum) in layers.iter_mut().enumerate() {
-            let step = cache.route(layer, trace.route(token, layer))?;
-            sum.hits += step.hits;
-            sum.moves += step.moves;
+            // One token of a hundred thousand layers takes long, too.
+            if !on(token) {
+                return Ok(None);
+            }
+            sum.add(cache.route(layer, trace.route(token, layer))?);
         }
         cache.end_token()?;
     }

@@ -26,7 +26,7 @@ pub struct TraceArgs {
     /// Experts that a layer takes for a token
     #[arg(long, default_value_t = 8, value_name = "N", conflicts_with = "out", value_parser = clap::value_parser!(u32).range(1..))]
     pub k: u32,
-    /// Spread of the popularity: deviation of its logarithm
+    /// Spread of the popularity: deviation of its logarithm, 0 to 100
     #[arg(
         long,
         default_value_t = 1.55,
@@ -38,7 +38,7 @@ pub struct TraceArgs {
     /// Redraw a part of the popularity every so many tokens, a change of subject; 0 is never
     #[arg(long, default_value_t = 0, value_name = "TOKENS", conflicts_with = "out")]
     pub topic: u32,
-    /// Spread of the part that a change of subject redraws
+    /// Spread of the part that a change of subject redraws, 0 to 100
     #[arg(
         long,
         default_value_t = 0.8,
@@ -81,7 +81,7 @@ impl Drawn {
         }
         let (layers, experts, k) = (shape.layers as usize, shape.experts as usize, args.k as usize);
         if experts > EXPERTS_LIMIT {
-            bail!("--experts {experts} is more than the {EXPERTS_LIMIT} that a trace can name");
+            bail!("--experts {experts} is more than the {EXPERTS_LIMIT} that a replay can take");
         }
         if k > experts {
             bail!("--k {k} is more than --experts {experts}");

@@ -50,6 +50,8 @@ both! {
         direct_reads_refused_later;
     mirrors:
         different_files_are_refused
+        an_unfinished_copy_is_refused
+        a_copy_whose_zeros_are_holes_is_a_copy
         a_failing_mirror_is_made_up_for
         a_truncated_mirror_is_made_up_for
         when_all_fail_the_last_is_told

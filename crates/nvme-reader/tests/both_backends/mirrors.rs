@@ -38,6 +38,54 @@ pub fn different_files_are_refused(scene: &Scene) {
     assert!(matches!(folder, OpenError::NotAFile(_)), "{folder}");
 }
 
+/// Only three blocks of 4 KiB were compared: a copy with a gap anywhere else gave other bytes, and nobody knew.
+pub fn an_unfinished_copy_is_refused(scene: &Scene) {
+    const LEN: u64 = 40 << 20;
+    let first = scene.file(LEN);
+    let open = |other: &std::path::Path| {
+        let set = FileSet { paths: vec![first.clone(), other.to_owned()] };
+        Reader::<Aligned>::open_with(&[set], &scene.options()).map(drop)
+    };
+    let other = scene.file(LEN);
+    open(&other).unwrap();
+    let file = OpenOptions::new().write(true).open(&other).unwrap();
+    // A gap of zeros that takes its room: whatever the file system says of holes.
+    let zeros = vec![0; 9 << 20];
+    file.write_all_at(&zeros, 25 << 20).unwrap();
+    let error = open(&other).unwrap_err();
+    assert!(
+        matches!(&error, OpenError::Differ { offset, .. } if (25 << 20..34 << 20).contains(offset)),
+        "{error}"
+    );
+    // What a copy that grows out of order looks like: all but one MiB, which was never written.
+    let bytes: Vec<u8> = (0..LEN).map(crate::scene::byte).collect();
+    let (gap, end) = (7 << 20, 8 << 20);
+    let other = scene.folder.path().join("holed");
+    let file = std::fs::File::create(&other).unwrap();
+    file.set_len(LEN).unwrap();
+    file.write_all_at(&bytes[..gap], 0).unwrap();
+    file.write_all_at(&bytes[end..], end as u64).unwrap();
+    file.sync_all().unwrap();
+    if rustix::fs::seek(&file, rustix::fs::SeekFrom::Hole(0)).is_ok_and(|hole| hole < LEN) {
+        let error = open(&other).unwrap_err();
+        assert!(matches!(&error, OpenError::Differ { offset, .. } if *offset == gap as u64), "{error}");
+    } else {
+        crate::scene::skipped("holes: the file system of temporary files does not tell of them");
+    }
+}
+
+/// Zeros are zeros, written or not.
+pub fn a_copy_whose_zeros_are_holes_is_a_copy(scene: &Scene) {
+    const LEN: u64 = 40 << 20;
+    let [first, copy] = ["zeros", "holes"].map(|name| scene.folder.path().join(name));
+    for (path, from) in [(&first, 0), (&copy, 30 << 20)] {
+        let file = std::fs::File::create(path).unwrap();
+        file.set_len(LEN).unwrap();
+        file.write_all_at(&vec![0; (LEN - from) as usize], from).unwrap();
+    }
+    scene.mirrored(&[first, copy], &scene.options());
+}
+
 /// A reader of two mirrors of 200,000 bytes whose I/Os `decide` changes.
 fn two(scene: &Scene, decide: fn(usize, u64) -> Injected) -> Reader<Aligned> {
     let paths = [scene.file(200_000), scene.file(200_000)];

@@ -1,6 +1,6 @@
 //! Between two tokens: evictions, and the batch of edits that tells the claimer.
 
-use super::slots::{Exit, Host, Near};
+use super::slots::{Exit, Host, Near, NearSlot};
 use super::{Directory, Key, NONE, Scratch};
 use crate::id::HostSlot;
 use crate::plan::Boundary;
@@ -99,7 +99,8 @@ impl<P: Policy> Directory<P> {
         }
     }
 
-    /// Offers empty slots, and slots that the same batch empties, in the places that are empty.
+    /// Offers empty slots, and slots that the same batch empties, in the places that are empty: first what holds nothing, then
+    /// victims in the order in which they were chosen.
     fn offer(&mut self, layer: u16, edits: &mut Vec<Edit>) {
         let at = usize::from(layer);
         let limit = self.limits.near[at] as usize;
@@ -107,14 +108,21 @@ impl<P: Policy> Directory<P> {
         let places = &mut self.places[at];
         let mut empty =
             (0..places.len()).filter(|place| places[*place] == NONE).collect::<Vec<_>>().into_iter();
-        for (index, slot) in slots.iter_mut().enumerate() {
+        let order = |(index, slot): (usize, &NearSlot)| match slot.state {
+            Near::Free | Near::Leaving(Exit::Drop) => Some((0, index)),
+            Near::Yielding(nth) => Some((1 + nth, index)),
+            _ => None,
+        };
+        let mut order: Vec<(u32, usize)> = slots.iter().enumerate().filter_map(order).collect();
+        order.sort_unstable();
+        for (_, index) in order {
+            let slot = &mut slots[index];
             let state = match slot.state {
                 Near::Free => Near::Offering as fn(u16) -> Near,
-                Near::Leaving(Exit::Drop) => |place| Near::Leaving(Exit::Offer(place)),
-                Near::Yielding => Near::HeldOffering,
-                _ => continue,
+                Near::Leaving(_) => |place| Near::Leaving(Exit::Offer(place)),
+                _ => Near::HeldOffering,
             };
-            let holds = slot.state == Near::Yielding;
+            let holds = matches!(slot.state, Near::Yielding(_));
             let host = if holds { self.experts[slot.key as usize].host } else { NONE };
             let Some(place) = empty.next() else {
                 if holds {

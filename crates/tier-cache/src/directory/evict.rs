@@ -17,7 +17,9 @@ impl<P: Policy> Directory<P> {
                 slot.key != NONE && self.experts[slot.key as usize].seen == View::Device(index as u32);
             match slot.state {
                 Near::Free => self.near[layer][index].state = Near::Closed,
-                Near::Held if slot.readers == 0 && published => self.evict(layer, index as u32, out),
+                Near::Held if slot.readers == 0 && published => {
+                    self.evict(layer, index as u32, 0, out);
+                }
                 _ => {}
             }
         }
@@ -33,11 +35,12 @@ impl<P: Policy> Directory<P> {
             return;
         }
         let mut candidates = self.near_candidates(layer);
+        let mut nth = 0;
         while spare < wanted && !candidates.is_empty() {
             let at = self.policy.victim(Pool::Device(layer as u16), &candidates);
             let victim = candidates.remove(at.min(candidates.len() - 1));
-            self.evict(layer, victim.slot, out);
-            spare += 1;
+            self.evict(layer, victim.slot, nth, out);
+            (spare, nth) = (spare + 1, nth + 1);
         }
     }
 
@@ -84,8 +87,8 @@ impl<P: Policy> Directory<P> {
     }
 
     /// The expert in a near slot leaves it, for the host tier if that has room or holds something colder. Where nothing
-    /// has to be copied for that, it stays until its slot is claimed.
-    fn evict(&mut self, layer: usize, index: u32, out: &mut Vec<Transfer>) {
+    /// has to be copied for that, it stays until its slot is claimed. It is the `nth` victim of this boundary, from 0.
+    fn evict(&mut self, layer: usize, index: u32, nth: u32, out: &mut Vec<Transfer>) {
         let key = self.near[layer][index as usize].key;
         let exit = self.park(key, layer, index, out);
         let stays = self.geometry.yielding && exit == Exit::Drop && index < self.limits.near[layer];
@@ -94,7 +97,7 @@ impl<P: Policy> Directory<P> {
             if host != NONE {
                 self.hosts.set(host, Host::Backing);
             }
-            self.near[layer][index as usize].state = Near::Yielding;
+            self.near[layer][index as usize].state = Near::Yielding(nth);
         } else {
             self.near[layer][index as usize].state = Near::Leaving(exit);
         }
@@ -208,7 +211,7 @@ impl<P: Policy> Directory<P> {
                     self.recalls.push(recall);
                 }
             }
-            Near::Yielding => it.state = Near::Held,
+            Near::Yielding(_) => it.state = Near::Held,
             _ => {}
         }
     }

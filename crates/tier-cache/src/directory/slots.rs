@@ -31,8 +31,9 @@ pub(super) enum Near {
     Filling,
     /// Holds its expert.
     Held,
-    /// Holds its expert and is to be offered by the batch that is written next.
-    Yielding,
+    /// Holds its expert and is to be offered by the batch that is written next, the first victim of this boundary (0)
+    /// before the others: a claimer takes the first place, so that the victims leave in the policy's order.
+    Yielding(u32),
     /// Holds its expert; the batch that offers it is not acknowledged yet.
     HeldOffering(u16),
     /// Holds its expert until another is claimed into it from this place.
@@ -48,7 +49,7 @@ pub(super) enum Near {
 impl Near {
     /// Whether an expert lives here and is not leaving.
     pub(super) fn holds(self) -> bool {
-        matches!(self, Self::Held | Self::Yielding | Self::HeldOffering(_) | Self::HeldOffered(_))
+        matches!(self, Self::Held | Self::Yielding(_) | Self::HeldOffering(_) | Self::HeldOffered(_))
     }
 }
 

@@ -55,6 +55,22 @@ fn an_offer_is_taken_back_when_its_expert_is_used() {
     assert!(scene.is_in_memory(0) && !scene.is_in_memory(1));
 }
 
+/// Of several offered slots the claimer takes the first place, which is that of the expert that the policy chose first and
+/// not that of the first slot.
+#[test]
+fn victims_leave_in_the_order_in_which_they_were_chosen() {
+    let mut scene = filled(Geometry { spares: 2, ..yielding(5) });
+    for used in [2, 3, 3] {
+        scene.compute(0, &[used]);
+        scene.token();
+    }
+    // 0 and 1 are offered until they are used here; then 4, used once, is to go first and 2, used twice, second.
+    scene.compute(0, &[0, 1]);
+    scene.token();
+    scene.compute(0, &[5]);
+    assert!(!scene.is_in_memory(4) && scene.is_in_memory(2), "the last slot holds the first victim");
+}
+
 /// With a copy in host memory already, eviction by claim costs nothing: the entry falls back to the copy.
 #[test]
 fn an_expert_with_a_shadow_falls_back_to_it() {

@@ -15,13 +15,14 @@ fn every_test_of_the_table_is_there() {
     let section = section.split("\n## ").next().expect("its text");
     let mut named = BTreeSet::new();
     for row in section.lines().filter(|line| line.starts_with('|')) {
+        assert_eq!(
+            row.matches('|').count(),
+            5,
+            "number, source, what happened, and what is done here: {row}"
+        );
         // `tests/file.rs::name`, in back quotes.
         for (path, test) in row.split('`').filter_map(|word| word.split_once("::")) {
-            let source = read(path);
-            let begin = source.find(&format!("fn {test}(")).unwrap_or_else(|| panic!("{path} has no {test}"));
-            let attributes = &source[..begin].trim_end();
-            let is_test = attributes.ends_with("#[test]") || source.contains("proptest!");
-            assert!(is_test, "{path}: {test} is no test");
+            assert!(is_test(&read(path), test), "{path}: {test} is not there, or no test");
             named.insert((path.to_owned(), test.to_owned()));
         }
     }
@@ -33,4 +34,18 @@ fn every_test_of_the_table_is_there() {
             assert!(named.contains(&pair), "{path}: the table does not name {test}");
         }
     }
+}
+
+/// Whether a function of this name has the attribute, inside `proptest!` or not.
+fn is_test(source: &str, name: &str) -> bool {
+    let begin = source.find(&format!("fn {name}("));
+    begin.is_some_and(|begin| source[..begin].trim_end().ends_with("#[test]"))
+}
+
+#[test]
+fn a_function_is_a_test_by_its_attribute_alone() {
+    let source =
+        "proptest! {\n    #[test]\n    fn drawn(x in 0..9) {}\n}\nfn helper() {}\n#[test]\nfn plain() {}\n";
+    assert!(is_test(source, "drawn") && is_test(source, "plain"));
+    assert!(!is_test(source, "helper") && !is_test(source, "absent"));
 }

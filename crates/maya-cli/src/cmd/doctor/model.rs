@@ -19,14 +19,19 @@ use crate::survey::Survey;
 const BLOB: u32 = 7_110_656;
 
 /// The model, its drive, and what maya would do with both: three groups.
-pub(super) fn findings(system: &System, memory: &Memory, path: Option<&Path>) -> Vec<Vec<Finding>> {
+pub(super) fn findings(
+    system: &System,
+    memory: &Memory,
+    path: Option<&Path>,
+    thorough: bool,
+) -> Vec<Vec<Finding>> {
     match Source::open(path) {
-        Ok(source) => opened(system, memory, source),
-        Err(error) => refused(system, path, &format!("{error:#}")),
+        Ok(source) => opened(system, memory, source, thorough),
+        Err(error) => refused(system, path, &format!("{error:#}"), thorough),
     }
 }
 
-fn opened(system: &System, memory: &Memory, source: Source) -> Vec<Vec<Finding>> {
+fn opened(system: &System, memory: &Memory, source: Source, thorough: bool) -> Vec<Vec<Finding>> {
     let path = source.path.clone();
     let paths: Vec<PathBuf> = match path {
         Some(_) => source.model.shards().iter().map(|s| s.path.clone()).collect(),
@@ -35,7 +40,8 @@ fn opened(system: &System, memory: &Memory, source: Source) -> Vec<Vec<Finding>>
     let files = path.as_ref().map(|_| Files::of(&paths));
     let survey = Survey::of(&source.model);
     let (name, size, n_shards) = (source.name.clone(), source.len(), source.model.shards().len());
-    let read = Read { paths: &paths, bytes: size, blob: blob(&survey), is_embedded: path.is_none() };
+    let read =
+        Read { paths: &paths, bytes: size, blob: blob(&survey), is_embedded: path.is_none(), thorough };
     let (drive, rate) = drive::findings(system, &read);
     let loaded = glm_graph::Model::load(source.model).map_err(|e| e.to_string());
     let refused = loaded.as_ref().err();
@@ -58,7 +64,7 @@ fn opened(system: &System, memory: &Memory, source: Source) -> Vec<Vec<Finding>>
     vec![model, drive, outlook.findings()]
 }
 
-fn refused(system: &System, path: Option<&Path>, error: &str) -> Vec<Vec<Finding>> {
+fn refused(system: &System, path: Option<&Path>, error: &str, thorough: bool) -> Vec<Vec<Finding>> {
     let files = path.map(Files::named);
     let found = format!("cannot be opened: {error}");
     let facts = json!({"name": null, "bytes": null, "shards": null, "runs": false, "error": error});
@@ -70,7 +76,8 @@ fn refused(system: &System, path: Option<&Path>, error: &str) -> Vec<Vec<Finding
     let shards = files.iter().flat_map(|f| f.shards.iter().filter(readable));
     let (paths, sizes): (Vec<PathBuf>, Vec<u64>) =
         shards.map(|s| (s.path.clone(), s.len.unwrap_or(0))).unzip();
-    let read = Read { paths: &paths, bytes: sizes.iter().sum(), blob: BLOB, is_embedded: false };
+    let bytes = sizes.iter().sum();
+    let read = Read { paths: &paths, bytes, blob: BLOB, is_embedded: false, thorough };
     let (drive, _) = drive::findings(system, &read);
     let suggestion = Finding::new(
         "suggestion",
