@@ -21,6 +21,13 @@ DEV float half_value(u16 bits) {
     return value;
 }
 
+// To the nearest half, ties to even; too large becomes infinity.
+DEV u16 nearest_half(float x) {
+    u16 half;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
+    return half;
+}
+
 // c + the four products of signed bytes.
 DEV i32 dp4a(u32 a, u32 b, i32 c) {
     asm("dp4a.s32.s32 %0, %1, %2, %0;" : "+r"(c) : "r"(a), "r"(b));

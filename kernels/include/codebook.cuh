@@ -9,13 +9,14 @@
 //   IQ2_XXS   256  nibble j (0..8): codes[i] >> 2j & 3           128  bit 4j + 2: bit j of signs(i)
 //   IQ2_XS    512  the same                                      128  the same
 //   IQ2_S    1024  the same                                      256  bit 4j + 2: bit j of i
-//   IQ3_XXS   256  the entry itself: byte j (0..4) is weight j   128  bit 8j + 7: bit j, bit 8j + 6: bit 4 + j of signs(i)
+//   IQ3_XXS   256  grid.rs's entry: byte j (0..4) is weight j    128  for j in 0..4, bit 8j + 7: bit j of signs(i),
+//                                                                     bit 8j + 6: bit 4 + j of signs(i)
 //   IQ3_S     512  the same                                      256  the same of i
 #pragma once
 #include "wide.cuh"
 
-// Tables at the start of shared memory, `COPIES` of each entry side by side: lanes that share no copy do not wait for each
-// other. `copy` is the lane's copy in bytes.
+// Tables at the start of shared memory, `COPIES` of each entry side by side: lanes that share no copy do not wait for
+// each other. `copy` is the lane's copy in bytes.
 template <u32 GRID, u32 COPIES>
 struct Codebook {
     u32 copy;
@@ -32,8 +33,8 @@ struct Codebook {
     // One shift and one three-way operation.
     template <u32 MASK>
     __device__ __forceinline__ u32 offset(u32 word, u32 low) const {
-        constexpr u32 SHIFT = COPIES == 32 ? 7 : COPIES == 16 ? 6 : COPIES == 8 ? 5 : COPIES == 4 ? 4 : COPIES == 2 ? 3 : 2;
-        static_assert(COPIES == 1u << (SHIFT - 2), "a power of two up to 32");
+        constexpr u32 SHIFT = COPIES >= 32 ? 7 : COPIES >= 16 ? 6 : COPIES >= 8 ? 5 : COPIES >= 4 ? 4 : COPIES;
+        static_assert(GRID == 0 || COPIES == 1u << (SHIFT - 2), "4, 8, 16 or 32");
         const u32 moved = low >= SHIFT ? word >> (low - SHIFT) : word << (SHIFT - low);
         return (moved & (MASK << SHIFT)) | copy;
     }
@@ -203,8 +204,8 @@ struct Iq2S : WideFormat {
     }
 };
 
-// IQ3: an entry is four magnitudes. A complement is the negative minus 1, so that activations under a minus are missing once:
-// `short_of` gathers them, negated, since a mask's bytes are -1.
+// IQ3: an entry is four magnitudes. A complement is the negative minus 1, so that activations under a minus are missing
+// once: `short_of` gathers them, negated, since a mask's bytes are -1.
 DEV void eight_signed(u32 m0, u32 m1, u32 signs, u32 x0, u32 x1, i32& sum, i32& short_of) {
     const u32 minus0 = byte_masks(signs), minus1 = byte_masks(signs + signs);
     sum = dp4a(m0 ^ minus0, x0, sum);

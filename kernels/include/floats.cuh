@@ -51,8 +51,8 @@ DEV float lane_part(const typename F::Word* w, u32 x, u32 n) {
     return sum;
 }
 
-// One level of the lanes' tree for `2 * N` sums at once: lanes `mask` apart add, each for half of the sums. The lane whose bit is
-// set keeps the upper half.
+// One level of the lanes' tree for `2 * N` sums at once: lanes `mask` apart add, each for half of the sums. The lane
+// whose bit is set keeps the upper half.
 template <int N>
 DEV void level(float (&sum)[GROUP], u32 mask) {
     const bool upper = threadIdx.x & mask;

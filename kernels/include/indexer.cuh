@@ -10,13 +10,6 @@ DEV u32 fresh(const u32* from) {
     return value;
 }
 
-// The nearest half, ties to even, overflow to infinity.
-DEV u16 nearest_half(float x) {
-    u16 half;
-    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
-    return half;
-}
-
 // ---- norms
 
 // The factor 1 / sqrt(x . x / n + eps) of an RMS norm, known to every thread of the block. `scratch`: a float a block of 256.

@@ -1,7 +1,7 @@
 // Matrices times one vector each.
 //
-// Weights of quantised rows come through shared memory (ring.cuh) and meet activations that lanes keep in registers; some tiles
-// are multiplied at once, so that one's look-ups hide another's.
+// Weights of quantised rows come through shared memory (ring.cuh) and meet activations that lanes keep in registers;
+// some tiles are multiplied at once, so that one's look-ups hide another's.
 #pragma once
 #include "codebook.cuh"
 #include "floats.cuh"
@@ -29,8 +29,9 @@ DEV void join_segments(const Shape<F>& shape, float* y) {
     }
 }
 
-// Multiplies all tiles of this warp. `unit(block)` is the value of this lane's unit, whose first block is at `lane_offset` in a
-// tile; `FIRST` lanes share one value. Values that do not exist are +0, and there are as many as the row's tree pads it to.
+// Multiplies all tiles of this warp. `unit(block)` is the value of this lane's unit, whose first block is at
+// `lane_offset` in a tile; `FIRST` lanes share one value. Values that do not exist are +0; a row has as many lanes as
+// its tree is wide.
 template <u32 FIRST, typename F, typename Value>
 DEV void multiply(const Shape<F>& shape, const Ring<F>& ring, u32 lane_offset, float* y, Value unit) {
     const u32 lane = threadIdx.x % WARP, across = shape.across;
@@ -169,8 +170,8 @@ DEV bool find_task(const Tasks& tasks, Task& task, u32& first, u32& rows) {
     return true;
 }
 
-// Kernels whose tasks have one format, or one of two (`Task::format` 0 or 1). `*fault` becomes 1 if activations of a quantised
-// product are not finite.
+// Kernels whose tasks have one format, or one of two (`Task::format` 0 or 1). `*fault` becomes 1 if activations of a
+// quantised product are not finite. `tables` is codebook.cuh's; without a codebook it may be null.
 #define MATVEC(NAME, F)                                                                                             \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                            \
         NAME(const __grid_constant__ Tasks tasks, const u32* tables1, const u32*, u32* fault) {                     \

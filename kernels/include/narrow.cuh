@@ -80,7 +80,8 @@ struct Q5_0 : NarrowFormat {
         i32 sum = 0;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const u32 top0 = ~fifth_bits<7>(high[0], i) & 0x80808080u, top1 = ~fifth_bits<7>(high[0], 4 + i) & 0x80808080u;
+            const u32 top0 = ~fifth_bits<7>(high[0], i) & 0x80808080u;
+            const u32 top1 = ~fifth_bits<7>(high[0], 4 + i) & 0x80808080u;
             sum = dp4a(((q[i] << 3) & 0x78787878u) | top0, x[i], sum);
             sum = dp4a(((q[i] >> 1) & 0x78787878u) | top1, x[4 + i], sum);
         }
@@ -101,7 +102,8 @@ struct Q5_1 : NarrowFormat {
         i32 sum = 0;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const u32 top0 = fifth_bits<4>(head[1], i) & 0x10101010u, top1 = fifth_bits<4>(head[1], 4 + i) & 0x10101010u;
+            const u32 top0 = fifth_bits<4>(head[1], i) & 0x10101010u;
+            const u32 top1 = fifth_bits<4>(head[1], 4 + i) & 0x10101010u;
             sum = dp4a((q[i] & 0x0f0f0f0fu) | top0, x[i], sum);
             sum = dp4a(((q[i] >> 4) & 0x0f0f0f0fu) | top1, x[4 + i], sum);
         }

@@ -56,8 +56,8 @@ DEV void sums_of(const u32 (&x)[32], u32 (&sums)[4]) {
     }
 }
 
-// Sixteen values of a byte each, in four words; which one is a nibble. `q` holds eight nibbles; they come out in the order in
-// which they lie in it: byte 0's low, byte 0's high, byte 1's low, ...
+// Sixteen values of a byte each, in four words; which one is a nibble. `q` holds eight nibbles; their values come out
+// in the order in which they lie in it: byte 0's low, byte 0's high, byte 1's low, ...
 struct Sixteen {
     u32 t0, t1, t2, t3;
 
@@ -69,8 +69,8 @@ struct Sixteen {
     }
 };
 
-// Where bytes hold weights i (low nibble) and i + 16 (high nibble) of 32: puts a unit's activations in the order in which
-// `Sixteen` gives the weights.
+// Where bytes hold weights i (low nibble) and i + 16 (high nibble) of 32: puts a unit's activations in the order in
+// which `Sixteen` gives the weights.
 DEV void interleave(u32 (&x)[32]) {
 #pragma unroll
     for (int b = 0; b < 4; b++) {

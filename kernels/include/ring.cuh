@@ -1,7 +1,7 @@
 // How rows of blocks are shared out among warps, and how their bytes come through shared memory.
 //
-// A lane multiplies units of 128 weights. A warp takes 32 units at a time, a tile: some rows, or 4096 weights of a row, a
-// segment. Some tiles are a stage; they come as they lie in the file, and STAGES of them have room.
+// A lane multiplies units of 128 weights. A warp takes 32 units at a time, a tile: some rows, or 4096 weights of a row,
+// a segment. Some tiles are a stage; they come as they lie in the file, and STAGES of them have room.
 #pragma once
 #include "activation.cuh"
 
@@ -16,8 +16,8 @@ DEV u32 pow2(u32 n) { return n <= 1 ? 1 : 1u << (32 - __clz(n - 1)); }
 //   units    = ceil(k / 128), segments = ceil(units / 32)
 //   tables   = (GRID + SIGNS) * COPIES * 4
 //   stage    = TILES * (4096 / LEN * BYTES + 32)
-//   all      = round_up(tables + units * 144 + round_up(ceil(k / 32), 4) * 4 + (segments > 1 ? R * segments * 4 : 0), 16)
-//            + W * STAGES * (8 + stage)
+//   joined   = segments > 1 ? R * segments * 4 : 0
+//   all      = round_up(tables + units * 144 + round_up(ceil(k / 32), 4) * 4 + joined, 16) + W * STAGES * (8 + stage)
 template <typename F>
 struct Shape {
     static constexpr u32 TABLES = (F::GRID + F::SIGNS) * F::COPIES * 4;
@@ -26,10 +26,10 @@ struct Shape {
     static constexpr u32 STAGE = F::TILES * TILE;
 
     u32 rows, row_bytes;
-    u32 units, segments;              // of a row
-    u32 across, per_tile;             // lanes of a row, rows of a tile
-    u32 tiles, stages;                // of the block, of this warp
-    u32 segment, group, groups;       // this warp's segment; warps with the same one take turns
+    u32 units, segments;         // of a row
+    u32 across, per_tile;        // lanes of a row, rows of a tile
+    u32 tiles, stages;           // of the block, of this warp
+    u32 segment, group, groups;  // this warp's segment; warps with the same one take turns
     u32 q, scales, partials, barriers, ring;
 
     __device__ __forceinline__ Shape(u32 k, u32 rows, u32 row_bytes) : rows(rows), row_bytes(row_bytes) {
@@ -58,8 +58,8 @@ struct Ring {
     const S& shape;
     u64* barriers;
     u32 ring;
-    const u8* base;          // an address that copies can begin at, `skew` bytes before this warp's part of the first row
-    u32 skew, length, end;   // bytes of what is copied at once, and where they end at most
+    const u8* base;         // where copies can begin, `skew` bytes before this warp's part of the first row
+    u32 skew, length, end;  // bytes of what is copied at once, and where they end at most
 
     __device__ __forceinline__ explicit Ring(const S& shape) : shape(shape) {
         const u32 warp = threadIdx.x / WARP;

@@ -9,8 +9,8 @@ enum Kind : u32 {
     GATED,   // per head of 128: the RMS norm of x with the weight x3 [128], times x2, the gate after its sigmoid
 };
 
-// rows x k weights times one vector. All activations are at multiples of 16 bytes; weights are at a multiple of 8, or of their
-// own size for floats, and 16 bytes around them may be read.
+// rows x k weights times one vector. All activations are at multiples of 16 bytes. Weights are at a multiple of 8, or
+// of their own size for floats; the sixteens of bytes that they share with others at both ends may be read.
 struct Task {
     const u8* w;      // where the weights are; unless
     const u64* slot;  // their address stands here when the kernel before has ended: then *slot + offset
@@ -39,8 +39,9 @@ DEV void eight_floats(const float* from, float (&out)[8]) {
     out[0] = a.x, out[1] = a.y, out[2] = a.z, out[3] = a.w, out[4] = b.x, out[5] = b.y, out[6] = b.z, out[7] = b.w;
 }
 
-// 1 / RMS of a head whose 128 values lie in sixteen neighbouring lanes, eight each; all of the sixteen call it. Lane j of dot
-// order takes the values j, j + 32, j + 64, j + 96, which lie four lanes apart here: its sum goes from lane to lane.
+// 1 / RMS of a head whose 128 values lie in sixteen neighbouring lanes, eight each; all of the sixteen call it. Lane j
+// of dot order takes the values j, j + 32, j + 64, j + 96, which lie four lanes apart here: its sum goes from lane to
+// lane.
 DEV float head_factor(const float (&x)[8]) {
     const u32 lane = threadIdx.x % WARP, mine = 0xffffu << (lane & 16), at = lane % 16;
     float sum[8];

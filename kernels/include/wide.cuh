@@ -53,7 +53,9 @@ struct Q2K : WideFormat {
             const int j = r / 2, g = r % 2;
             i32 part = 0;
 #pragma unroll
-            for (int i = 0; i < 4; i++) part = dp4a_unsigned(q[4 * g + i] & (0x03030303u << (2 * j)), x[4 * r + i], part);
+            for (int i = 0; i < 4; i++) {
+                part = dp4a_unsigned(q[4 * g + i] & (0x03030303u << (2 * j)), x[4 * r + i], part);
+            }
             sum += i32((scale[r / 4] >> (8 * (r % 4))) & 15) * (part >> (2 * j));
         }
         return sum;
@@ -66,8 +68,9 @@ struct Q3K : WideFormat {
 
     DEV float d(u32 block) { return half_at(block + 108); }
 
-    // A weight is two bits, plus 4 for its bit of the mask, minus 4. Bits are multiplied where they stand; the 4 that every
-    // weight loses comes from the sums of activations. Scales are bytes four times too large: the sign of six bits.
+    // A weight is two bits, plus 4 for its bit of the mask, minus 4. Bits are multiplied where they stand; the 4 that
+    // every weight loses comes from the sums of activations. Scales are bytes four times too large, so that the
+    // highest of their six bits is a sign.
     template <typename Book>
     DEV i32 dot(u32 block, u32 half, const u32 (&x)[32], const u32 (&sums)[4], const Book&) {
         u32 q[8], mask[8], packed[3], scale[2];

@@ -1,8 +1,8 @@
 //! What parity checks need to see of a CPU executor: intermediate values of a pass, single layers, recurrent states.
 
+use crate::cpu::{CpuExecutor, HiddenRows, Observer};
 #[cfg(feature = "cuda")]
 pub use crate::cuda::DeviceProducts;
-use crate::cpu::{CpuExecutor, HiddenRows, Observer};
 use crate::error::ExecError;
 use crate::executor::{SeqId, Token};
 

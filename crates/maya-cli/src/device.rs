@@ -8,10 +8,6 @@ use glm_graph::{CpuOptions, ExecError, Model};
 use crate::args::{Device, EngineArgs};
 use crate::exec::Exec;
 
-/// Device code that the binary carries.
-#[cfg(feature = "cuda")]
-pub const PACK: Option<&'static [u8]> = None;
-
 #[cfg(feature = "cuda")]
 mod cuda {
     use glm_graph::{CudaExecutor, CudaOptions};
@@ -96,7 +92,7 @@ mod cuda {
             ctx: options.ctx,
             sequences: SEQUENCES,
             vram: None,
-            store: StoreOptions::from_environment(crate::device::PACK)?,
+            store: StoreOptions::from_environment(crate::cmd::kernels::PACK)?,
         };
         it.vram = match args.vram {
             Some(Amount::Budget(Budget::Bytes(bytes))) => Some(bytes),

@@ -58,6 +58,11 @@ impl Exec {
         self.cpu()?.tier_counters()
     }
 
+    /// Bytes of experts that the tiers hold now; `None` without tiers.
+    pub fn tier_resident_bytes(&self) -> Option<u64> {
+        self.cpu()?.tier_resident_bytes()
+    }
+
     /// What each MoE layer needed in the last pass; empty without tiers.
     pub fn last_pass(&self) -> &[LayerPass] {
         self.cpu().map_or(&[], CpuExecutor::last_pass)

@@ -2,7 +2,6 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use glm_graph::{ExecError, Executor, GenerateEvent, GenerateOptions, generate};
 use server::{EngineError, Event, Finish, Generate, ModelInfo, Options};

@@ -2,7 +2,6 @@
 
 use quant_kernels::cuda::{Args, DriverError, Grid};
 
-use super::launch;
 use super::scratch::{capacity, row_stride};
 use super::token::Pass;
 use super::weights::DsaPlaces;
@@ -39,23 +38,26 @@ impl Pass<'_> {
         let first = |i: usize| self.behind(s.first, places[i]);
         let products: Vec<_> =
             w.first.iter().enumerate().map(|(i, w)| self.product(w, x, first(i))).collect();
-        self.products(&products)?;
+        self.products("dsa in", &products)?;
         self.prepare(w, [first(0), first(1), first(2), first(3)])?;
         let queries = c.heads * c.key_dim;
-        self.products(&[
-            self.product(&w.q_b, self.at(s.low), self.at(s.second)),
-            self.product(&w.index_q_b, self.at(s.low), self.behind(s.second, queries)),
-        ])?;
+        self.products(
+            "dsa queries",
+            &[
+                self.product(&w.q_b, self.at(s.low), self.at(s.second)),
+                self.product(&w.index_q_b, self.at(s.low), self.behind(s.second, queries)),
+            ],
+        )?;
         self.choose(w, self.behind(s.second, queries), first(4))?;
         // Each head's queries meet its own matrix.
         let mut absorb = self.product(&w.k_b, self.at(s.second), self.at(s.absorbed));
         absorb.task.x_rows = c.latent as u32;
-        self.products(&[absorb])?;
+        self.products("absorb", &[absorb])?;
         self.attend(w)?;
         let mut expand = self.product(&w.v_b, self.at(s.mixed), self.at(s.joined));
         expand.task.x_rows = c.value_dim as u32;
-        self.products(&[expand])?;
-        self.products(&[self.product(&w.out, self.at(s.joined), self.at(s.y))])
+        self.products("expand", &[expand])?;
+        self.products("dsa out", &[self.product(&w.out, self.at(s.joined), self.at(s.y))])
     }
 
     fn is_half(&self) -> u32 {
@@ -89,7 +91,7 @@ impl Pass<'_> {
             .f32(c.ln_eps);
         let longest = c.q_rank.div_ceil(256).max(c.latent.div_ceil(256)).max(c.index_dim) as u32;
         let grid = Grid::new(3, 256).with_smem(4 * longest).early();
-        launch::kernel(self.stream, &self.kernels.dsa.prepare, grid, args)
+        self.put("dsa prepare", &self.kernels.dsa.prepare, grid, args)
     }
 
     /// Scores of the pools, and the best of them.
@@ -109,7 +111,7 @@ impl Pass<'_> {
             .u32(top)
             .f32(scale);
         let grid = Grid::new(3 * self.room.processors, INDEX_THREADS).with_smem(INDEX_SMEM).early();
-        launch::kernel(self.stream, &self.kernels.dsa.scores, grid, args)?;
+        self.put("index scores", &self.kernels.dsa.scores, grid, args)?;
         // No context needs a choice that has no more pools than are chosen.
         if self.ctx < (c.top_pools() + 1) * c.kpool {
             return Ok(());
@@ -117,7 +119,7 @@ impl Pass<'_> {
         let (scores, position, counts) = (self.at(s.pool_scores), self.at(s.position), self.at(s.counts));
         let args = Args::new().pointer(scores).pointer(position).pointer(counts).u32(kpool).u32(top);
         let grid = Grid::new(COUNT_BLOCKS, COUNT_THREADS).with_smem(COUNT_SMEM).early();
-        launch::kernel(self.stream, &self.kernels.dsa.count, grid, args)?;
+        self.put("top count", &self.kernels.dsa.count, grid, args)?;
         let args = Args::new()
             .pointer(scores)
             .pointer(position)
@@ -127,7 +129,7 @@ impl Pass<'_> {
             .u32(top)
             .u32(capacity(c, self.ctx) as u32);
         let grid = Grid::new(CHOICE_BLOCKS, CHOICE_THREADS).with_smem(CHOICE_SMEM).early();
-        launch::kernel(self.stream, &self.kernels.dsa.choose, grid, args)
+        self.put("top choose", &self.kernels.dsa.choose, grid, args)
     }
 
     fn attend(&self, w: &DsaPlaces) -> Result<(), DriverError> {
@@ -135,8 +137,7 @@ impl Pass<'_> {
         let (heads, latent) = (c.heads as u32, c.latent as u32);
         let (kpool, top, stride) = (c.kpool as u32, c.top_pools() as u32, row_stride(c, self.ctx) as u32);
         let bytes = self.kv.bytes() as u32;
-        let (latents, pools, position) =
-            (self.at(cache.latents), self.at(s.pools), self.at(s.position));
+        let (latents, pools, position) = (self.at(cache.latents), self.at(s.pools), self.at(s.position));
         let args = Args::new()
             .pointer(self.at(s.absorbed))
             .pointer(latents)
@@ -154,11 +155,11 @@ impl Pass<'_> {
         let parts = heads.div_ceil(SCORE_HEADS);
         let grid = Grid::of([(self.room.processors / parts).max(1), parts, 1], [SCORE_THREADS, 1, 1]);
         let grid = grid.with_smem(TILE_ROWS * FAST_LATENT * bytes).early();
-        launch::kernel(self.stream, &self.kernels.dsa.attend, grid, args)?;
+        self.put("attend scores", &self.kernels.dsa.attend, grid, args)?;
         let args =
             Args::new().pointer(self.at(s.attention)).pointer(position).u32(kpool).u32(top).u32(stride);
         let grid = Grid::new(heads, SCORE_THREADS).with_smem(4 * (32 + stride.div_ceil(256))).early();
-        launch::kernel(self.stream, &self.kernels.dsa.softmax, grid, args)?;
+        self.put("attend softmax", &self.kernels.dsa.softmax, grid, args)?;
         let args = Args::new()
             .pointer(self.at(s.attention))
             .pointer(latents)
@@ -176,7 +177,9 @@ impl Pass<'_> {
         let blocks = if is_fast { heads / MIX_HEADS * 16 } else { (heads * latent).div_ceil(MIX_THREADS) };
         let stages = if self.kv == Kv::F16 { 5 } else { 3 };
         let stage = MIX_TILE * 32 * bytes + MIX_HEADS * WEIGHT_ROW;
-        let grid = Grid::new(blocks, MIX_THREADS).with_smem(stages * stage).early();
-        launch::kernel(self.stream, &self.kernels.dsa.mix, grid, args)
+        // Two blocks on one multiprocessor would take twice the time while others have none.
+        let alone = if is_fast { self.room.smem / 2 + 1024 } else { 0 };
+        let grid = Grid::new(blocks, MIX_THREADS).with_smem((stages * stage).max(alone)).early();
+        self.put("attend mix", &self.kernels.dsa.mix, grid, args)
     }
 }

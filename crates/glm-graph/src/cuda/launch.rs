@@ -34,7 +34,13 @@ pub(super) fn up(stream: &Stream, from: &Pinned, bytes: usize, to: u64) -> Resul
 }
 
 /// Puts a copy from the device into pinned memory on the stream.
-pub(super) fn down(stream: &Stream, from: u64, bytes: usize, to: &mut Pinned, at: usize) -> Result<(), DriverError> {
+pub(super) fn down(
+    stream: &Stream,
+    from: u64,
+    bytes: usize,
+    to: &mut Pinned,
+    at: usize,
+) -> Result<(), DriverError> {
     assert!(at + bytes <= to.bytes(), "{bytes} at {at} of {} pinned bytes", to.bytes());
     // SAFETY: as in `up`, the other way round; the host reads only after it has waited for the stream.
     unsafe { stream.copy_to_host(to.as_mut_ptr().wrapping_add(at), from, bytes) }

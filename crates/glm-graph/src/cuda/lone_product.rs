@@ -77,11 +77,8 @@ impl DeviceProducts {
         let device = self.context.device();
         let room = Room { processors: device.n_multiprocessors, smem: device.smem_optin_bytes };
         for batch in batches(&[Product { quant, task }], room) {
-            let args = Args::new()
-                .value(&*batch.tasks)
-                .pointer(table)
-                .pointer(table)
-                .pointer(fault.address());
+            let args =
+                Args::new().value(&*batch.tasks).pointer(table).pointer(table).pointer(fault.address());
             let grid = Grid::new(batch.blocks, batch.threads).with_smem(batch.smem);
             launch::kernel(&self.stream, &kernel, grid, args)?;
         }

@@ -13,6 +13,7 @@ mod product;
 mod scratch;
 mod sequence;
 mod step;
+mod timeline;
 mod token;
 mod units;
 mod weights;
@@ -34,6 +35,7 @@ pub use memory::DevicePlan;
 use memory::{Memory, Part, Place};
 use scratch::{Scratch, SlotPlaces};
 use sequence::DeviceSequence;
+pub use timeline::LaunchTime;
 pub use units::UNITS;
 use weights::{FfnPlaces, MixerPlaces, Weights};
 

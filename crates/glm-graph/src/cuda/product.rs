@@ -36,6 +36,14 @@ pub(super) struct Batch {
     pub(super) smem: u32,
 }
 
+impl Batch {
+    /// Bytes of weights.
+    pub(super) fn bytes(&self) -> u64 {
+        let tasks = &self.tasks.task[..self.tasks.n as usize];
+        tasks.iter().map(|task| u64::from(task.rows) * u64::from(task.row_bytes)).sum()
+    }
+}
+
 /// Formats for which there is a unit that takes both in one launch: those of the published files.
 pub(super) const PAIRS: [[Quant; 2]; 4] = [
     [Quant::Q6K, Quant::Q8_0],
@@ -89,9 +97,12 @@ fn batch(formats: [Quant; 2], products: &[Product], room: Room) -> Batch {
         };
         products.iter().enumerate().map(of).max().unwrap_or(0)
     };
+    // A row's segments of 4096 weights have a warp each, at least.
+    let longest = products.iter().map(|p| p.task.k).max().unwrap_or(0);
+    let fewest = (32 * longest.div_ceil(4096)).next_power_of_two().max(FEWEST);
     // Most warps that fit; each needs room for its stages.
     let mut threads = THREADS;
-    while threads > FEWEST && smem(threads) > room.smem {
+    while threads > fewest && smem(threads) > room.smem {
         threads /= 2;
     }
     Batch { formats, blocks: first, threads, smem: smem(threads), tasks }

@@ -118,13 +118,7 @@ pub(super) struct CachePlaces {
 }
 
 impl SlotPlaces {
-    pub(super) fn plan(
-        c: &Config,
-        weights: &Weights,
-        kv: Kv,
-        ctx: usize,
-        plan: &mut DevicePlan,
-    ) -> Self {
+    pub(super) fn plan(c: &Config, weights: &Weights, kv: Kv, ctx: usize, plan: &mut DevicePlan) -> Self {
         let states = plan.words(Part::States, 2 * weights.state_values);
         let open = c.kpool * c.index_dim;
         let dsa = c.mixers[..c.trunk].iter().filter(|mixer| **mixer == MixerKind::Dsa);

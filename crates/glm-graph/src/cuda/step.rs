@@ -3,6 +3,7 @@
 use quant_kernels::cuda::Graph;
 
 use super::product::Room;
+use super::timeline::{LaunchTime, Timeline};
 use super::token::{FIRST_LAYER, Pass};
 use super::{CudaExecutor, launch};
 use crate::error::ExecError;
@@ -11,6 +12,28 @@ use crate::executor::{SeqId, Step, StepRow, Token, Want};
 /// Where the pinned output has the fault word: behind the logits.
 fn fault_at(vocab: usize) -> usize {
     4 * vocab
+}
+
+/// A pass over fields of an executor; not a method, since recording writes to another field.
+macro_rules! pass {
+    ($it:expr, $slot:expr, $timeline:expr) => {
+        Pass {
+            config: $it.model.config(),
+            weights: &$it.weights,
+            kernels: &$it.kernels,
+            memory: &$it.memory,
+            scratch: &$it.scratch,
+            slot: &$it.slots[$slot],
+            stream: &$it.stream,
+            room: Room {
+                processors: $it.context.device().n_multiprocessors,
+                smem: $it.context.device().smem_optin_bytes,
+            },
+            kv: $it.kv,
+            ctx: $it.ctx,
+            timeline: $timeline,
+        }
+    };
 }
 
 impl CudaExecutor {
@@ -105,21 +128,7 @@ impl CudaExecutor {
         if self.graphs[slot][usize::from(with_logits)].is_some() {
             return Ok(());
         }
-        let pass = Pass {
-            config: self.model.config(),
-            weights: &self.weights,
-            kernels: &self.kernels,
-            memory: &self.memory,
-            scratch: &self.scratch,
-            slot: &self.slots[slot],
-            stream: &self.stream,
-            room: Room {
-                processors: self.context.device().n_multiprocessors,
-                smem: self.context.device().smem_optin_bytes,
-            },
-            kv: self.kv,
-            ctx: self.ctx,
-        };
+        let pass = pass!(self, slot, None);
         let (input, output, vocab) = (&self.input, &mut self.output, self.model.vocab());
         let (memory, scratch) = (&self.memory, &self.scratch);
         let graph = Graph::capture::<ExecError>(&self.stream, |stream| {
@@ -134,6 +143,27 @@ impl CudaExecutor {
         graph.upload(&self.stream)?;
         self.graphs[slot][usize::from(with_logits)] = Some(graph);
         Ok(())
+    }
+
+    /// Runs a sequence's next step launch by launch, with an event after each, and forgets it: nothing of the sequence
+    /// changes but what the next step overwrites.
+    ///
+    /// # Errors
+    /// Unknown or failed sequence, or the driver's.
+    pub fn profile(&mut self, seq: SeqId) -> Result<Vec<LaunchTime>, ExecError> {
+        let (slot, position) = {
+            let sequence = self.usable(seq)?;
+            (sequence.slot, sequence.tokens.len())
+        };
+        self.check_room(position, 1)?;
+        // The streams of the last token are still in the input.
+        self.input.slice_mut::<u32>()[0] = position as u32;
+        launch::up(&self.stream, &self.input, self.input.bytes(), self.memory.at(self.scratch.position))?;
+        let timeline = Timeline::begin(&self.context, &self.stream)?;
+        pass!(self, slot, Some(&timeline)).record(true)?;
+        self.stream.synchronize()?;
+        self.memory.buffer.write(self.scratch.fault.0 as usize, &[0; 4])?;
+        Ok(timeline.end()?)
     }
 
     /// Nodes of the graph of a step; `None` before the first one.

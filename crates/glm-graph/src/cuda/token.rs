@@ -1,7 +1,7 @@
 //! One token through the model: the launches of a pass, in order. Recorded once for each sequence's memory.
 
 use quant_kernels::Quant;
-use quant_kernels::cuda::{Args, DriverError, Grid, Stream};
+use quant_kernels::cuda::{Args, DriverError, Grid, Kernel, Stream};
 
 use super::abi::{self, COMBINE, KEEP, PLAIN, SWIGLU, Task, WRITE};
 use super::kernels::Kernels;
@@ -9,9 +9,10 @@ use super::launch;
 use super::memory::{Memory, Place};
 use super::product::{Product, Room, THREADS, batches};
 use super::scratch::{Scratch, SlotPlaces};
+use super::timeline::Timeline;
 use super::weights::{
-    BlockPlaces, FfnPlaces, InSlot, KdaPlaces, MixerPlaces, MoePlaces, Placed, SitePlaces,
-    SwiGluPlaces, Weights,
+    BlockPlaces, FfnPlaces, InSlot, KdaPlaces, MixerPlaces, MoePlaces, Placed, SitePlaces, SwiGluPlaces,
+    Weights,
 };
 use crate::config::Config;
 use crate::state::Kv;
@@ -36,6 +37,8 @@ pub(super) struct Pass<'a> {
     pub(super) room: Room,
     pub(super) kv: Kv,
     pub(super) ctx: usize,
+    /// Where times are noted, if the pass is run and not recorded.
+    pub(super) timeline: Option<&'a Timeline>,
 }
 
 /// What the streams wait to take.
@@ -67,7 +70,7 @@ impl Pass<'_> {
         }
         self.site(last + 1, None, turn, pending)?;
         let logits = self.at(self.scratch.logits);
-        self.products(&[self.product(&self.weights.output, self.at(self.scratch.x), logits)])
+        self.products("head", &[self.product(&self.weights.output, self.at(self.scratch.x), logits)])
     }
 
     pub(super) fn at(&self, place: Place) -> u64 {
@@ -93,7 +96,19 @@ impl Pass<'_> {
         Product { quant: w.quant, task }
     }
 
-    pub(super) fn products(&self, list: &[Product]) -> Result<(), DriverError> {
+    /// Puts a launch on the stream.
+    pub(super) fn put(
+        &self,
+        what: &'static str,
+        kernel: &Kernel,
+        grid: Grid,
+        args: Args,
+    ) -> Result<(), DriverError> {
+        launch::kernel(self.stream, kernel, grid, args)?;
+        self.timeline.map_or(Ok(()), |timeline| timeline.mark(self.stream, what, 0))
+    }
+
+    pub(super) fn products(&self, what: &'static str, list: &[Product]) -> Result<(), DriverError> {
         for batch in batches(list, self.room) {
             let kernel = self.kernels.matvec(batch.formats);
             let args = Args::new()
@@ -103,6 +118,9 @@ impl Pass<'_> {
                 .pointer(self.at(self.scratch.fault));
             let grid = Grid::new(batch.blocks, batch.threads).with_smem(batch.smem).early();
             launch::kernel(self.stream, kernel, grid, args)?;
+            if let Some(timeline) = self.timeline {
+                timeline.mark(self.stream, what, batch.bytes())?;
+            }
         }
         Ok(())
     }
@@ -159,7 +177,7 @@ impl Pass<'_> {
         let sums = (rows + 1) * parts.next_power_of_two() + n + n * n;
         let last = 4 * (c.hidden as u32 + (c.hidden as u32).div_ceil(256).next_power_of_two() + sums);
         let grid = Grid::of([blocks, groups, 1], [THREADS, 1, 1]).with_smem(values.max(last)).early();
-        launch::kernel(self.stream, &self.kernels.site, grid, Args::new().value(&args))
+        self.put("site", &self.kernels.site, grid, Args::new().value(&args))
     }
 
     fn kda(&self, layer: usize, w: &KdaPlaces) -> Result<(), DriverError> {
@@ -173,11 +191,14 @@ impl Pass<'_> {
         });
         let first: Vec<Product> =
             w.first.iter().zip(places).map(|(w, at)| self.product(w, x, self.behind(s.first, at))).collect();
-        self.products(&first)?;
-        self.products(&[
-            self.product(&w.forget, self.behind(s.first, places[3]), self.at(s.second)),
-            self.product(&w.gate, self.behind(s.first, places[4]), self.behind(s.second, inner)),
-        ])?;
+        self.products("kda in", &first)?;
+        self.products(
+            "kda gates",
+            &[
+                self.product(&w.forget, self.behind(s.first, places[3]), self.at(s.second)),
+                self.product(&w.gate, self.behind(s.first, places[4]), self.behind(s.second, inner)),
+            ],
+        )?;
         let args = abi::Kda {
             raw: self.at(s.first),
             forget: self.at(s.second),
@@ -203,8 +224,8 @@ impl Pass<'_> {
         };
         let smem = ((5 * d * 4 + 64).next_multiple_of(16) + d * d * 4) as u32;
         let grid = Grid::new(c.heads as u32, THREADS).with_smem(smem).early();
-        launch::kernel(self.stream, &self.kernels.kda, grid, Args::new().value(&args))?;
-        self.products(&[self.product(&w.out, self.at(s.joined), self.at(s.y))])
+        self.put("kda step", &self.kernels.kda, grid, Args::new().value(&args))?;
+        self.products("kda out", &[self.product(&w.out, self.at(s.joined), self.at(s.y))])
     }
 
     fn ffn(&self, layer: usize, block: &BlockPlaces) -> Result<Pending, DriverError> {
@@ -216,7 +237,7 @@ impl Pass<'_> {
             }
             FfnPlaces::Moe(w) => {
                 let router = Placed { at: w.router, quant: Quant::F32, rows: c.experts, cols: c.hidden };
-                self.products(&[self.product(&router, self.at(s.x), self.at(s.router))])?;
+                self.products("router", &[self.product(&router, self.at(s.x), self.at(s.router))])?;
                 self.route(w)?;
                 self.experts(layer, w)?;
                 Ok(Pending::Experts)
@@ -228,11 +249,11 @@ impl Pass<'_> {
     fn swiglu(&self, w: &SwiGluPlaces, at: usize, limit: f32) -> Result<(), DriverError> {
         let (x, wide) = (self.at(self.scratch.x), self.scratch.wide);
         let up = at + w.gate.rows;
-        self.products(&[
-            self.product(&w.gate, x, self.behind(wide, at)),
-            self.product(&w.up, x, self.behind(wide, up)),
-        ])?;
-        self.products(&[self.down(w, at, limit)])
+        self.products(
+            "dense gate, up",
+            &[self.product(&w.gate, x, self.behind(wide, at)), self.product(&w.up, x, self.behind(wide, up))],
+        )?;
+        self.products("dense down", &[self.down(w, at, limit)])
     }
 
     fn down(&self, w: &SwiGluPlaces, at: usize, limit: f32) -> Product {
@@ -260,7 +281,7 @@ impl Pass<'_> {
         };
         let smem = (c.experts * 4).next_multiple_of(16) as u32 + ROUTE_THREADS / 32 * 8;
         let grid = Grid::new(1, ROUTE_THREADS).with_smem(smem).early();
-        launch::kernel(self.stream, &self.kernels.route, grid, Args::new().value(&args))
+        self.put("route", &self.kernels.route, grid, Args::new().value(&args))
     }
 
     /// The chosen experts and the shared one: all gates and ups, then all downs.
@@ -304,7 +325,7 @@ impl Pass<'_> {
         wide.push(self.product(&shared.gate, x, self.behind(s.wide, shared_at)));
         wide.push(self.product(&shared.up, x, self.behind(s.wide, shared_at + shared.gate.rows)));
         down.push(self.down(shared, shared_at, c.clamp_shared[layer]));
-        self.products(&wide)?;
-        self.products(&down)
+        self.products("expert gate, up", &wide)?;
+        self.products("expert down", &down)
     }
 }

@@ -196,6 +196,9 @@ pub struct BenchArgs {
     /// Samples of each
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
+    /// Tell also where the time of a device's token goes, launch by launch
+    #[arg(long)]
+    pub profile: bool,
 }
 
 /// `maya completions`

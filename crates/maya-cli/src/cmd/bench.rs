@@ -7,6 +7,7 @@ use glm_graph::{Executor, Input, LayerPass, MemoryPlan, SamplerParams, SeqId, St
 use serde_json::{Value as Json, json};
 
 use super::generate::CHUNK;
+use super::profile;
 use crate::args::BenchArgs;
 use crate::engine::Engine;
 use crate::interrupt;
@@ -45,6 +46,12 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         progress.at(i + 1);
     }
     progress.finish();
+    let profile = if args.profile {
+        let prompt = ids(prefill, engine.exec.vocab(), 0);
+        profile::of(&mut engine, &prompt)?
+    } else {
+        Json::Null
+    };
     let options = &engine.options;
     Out::new().line(json!({
         "model": engine.name,
@@ -63,6 +70,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         "decode": rates(decode, &samples.decode),
         "memory_plan": plan_json(&engine.plan),
         "tiers": tiers::json(&engine),
+        "profile": profile,
         "last_decode": samples.tokens,
         "rss_anon_bytes": samples.rss_anon,
         "held_bytes_peak": peak.most(),

@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use quant_kernels::cuda::{
-    self, Arch, Compiled, Device, Entry, KernelStore, Key, Nvrtc, Pack, Resources, StoreOptions, UNITS, Unit,
+    self, Arch, Compiled, Device, Entry, KernelStore, Key, Nvrtc, Pack, Resources, StoreOptions, Unit,
 };
 use serde_json::{Value as Json, json};
 
@@ -17,6 +17,11 @@ use crate::output::Out;
 
 /// The pack that the build put into this binary.
 pub const PACK: Option<&[u8]> = include!(concat!(env!("OUT_DIR"), "/kernel_pack.rs"));
+
+/// All units: the products', and those of the model's own operations.
+fn units() -> Vec<&'static Unit> {
+    cuda::units().into_iter().chain(glm_graph::CUDA_UNITS).collect()
+}
 
 /// `maya kernels`
 #[derive(Debug, Args)]
@@ -86,13 +91,16 @@ type Job = (&'static Unit, Arch);
 
 impl CompileArgs {
     fn jobs(&self) -> Result<Vec<Job>> {
-        let named = |name: &String| cuda::unit(name).with_context(|| format!("there is no unit {name}"));
-        let mut units: Vec<&'static Unit> = self.unit.iter().map(named).collect::<Result<_>>()?;
-        if units.is_empty() {
-            units = UNITS.to_vec();
+        let named = |name: &String| {
+            let unit = units().into_iter().find(|unit| unit.name == *name);
+            unit.with_context(|| format!("there is no unit {name}"))
+        };
+        let mut chosen: Vec<&'static Unit> = self.unit.iter().map(named).collect::<Result<_>>()?;
+        if chosen.is_empty() {
+            chosen = units();
         }
         let archs = if self.arch.is_empty() { &Arch::SHIPPED[..] } else { &self.arch };
-        Ok(units.into_iter().flat_map(|unit| archs.iter().map(move |arch| (unit, *arch))).collect())
+        Ok(chosen.into_iter().flat_map(|unit| archs.iter().map(move |arch| (unit, *arch))).collect())
     }
 }
 
@@ -232,7 +240,7 @@ fn list(json: bool) -> Result<()> {
     let mut out = Out::new();
     if json {
         let units: Vec<Json> =
-            UNITS.iter().map(|u| json!({ "unit": u.name, "entries": u.entries })).collect();
+            units().iter().map(|u| json!({ "unit": u.name, "entries": u.entries })).collect();
         let packed =
             |e: &Entry<'_>| json!({ "unit": e.unit, "arch": e.arch.to_string(), "bytes": e.bytes() });
         let pack = pack.map(|p| {
@@ -242,7 +250,7 @@ fn list(json: bool) -> Result<()> {
         let archs: Vec<String> = Arch::SHIPPED.iter().map(Arch::to_string).collect();
         return out.line(json!({ "units": units, "archs": archs, "pack": pack }));
     }
-    for unit in UNITS {
+    for unit in units() {
         out.line(format_args!("{:20} {}", unit.name, unit.entries.join(" ")))?;
     }
     match pack {

@@ -13,6 +13,7 @@ pub mod lines;
 pub mod logits;
 pub mod perplexity;
 pub mod plan;
+mod profile;
 pub mod replay;
 pub mod serve;
 pub mod synth;

@@ -22,7 +22,7 @@ const DEVICE: u32 = 0;
 
 /// Compares everything, or says why there is nothing to compare.
 pub fn run(fixtures: &Fixtures, table: &mut Table) -> Result<()> {
-    let store = StoreOptions::from_environment(crate::device::PACK)?;
+    let store = StoreOptions::from_environment(crate::cmd::kernels::PACK)?;
     let mut products = match DeviceProducts::open(DEVICE, store.clone()) {
         Ok(products) => products,
         Err(error) => {
@@ -41,7 +41,8 @@ pub fn run(fixtures: &Fixtures, table: &mut Table) -> Result<()> {
     for subject in &SUBJECTS {
         let Some(loaded) = subject.load(LEVEL, fixtures, table)? else { continue };
         for kv in [Kv::F16, Kv::F32] {
-            let options = CudaOptions { device: DEVICE, kv, ctx: CTX, sequences: 2, vram: None, store: store.clone() };
+            let options =
+                CudaOptions { device: DEVICE, kv, ctx: CTX, sequences: 2, vram: None, store: store.clone() };
             let mut device = CudaExecutor::new(loaded.model.clone(), options, &mut |_| ())?;
             let mut cpu = loaded.executor(Precision::Fast, kv)?;
             for prompt in loaded.golden.prompts() {
@@ -157,8 +158,9 @@ fn logits(exec: &mut dyn Executor, seq: glm_graph::SeqId, token: u32) -> Result<
 }
 
 fn argmax(logits: &[f32]) -> u32 {
-    let best = logits.iter().enumerate().fold((0, f32::NEG_INFINITY), |best, (i, logit)| {
-        if *logit > best.1 { (i, *logit) } else { best }
-    });
+    let best = logits
+        .iter()
+        .enumerate()
+        .fold((0, f32::NEG_INFINITY), |best, (i, logit)| if *logit > best.1 { (i, *logit) } else { best });
     best.0 as u32
 }

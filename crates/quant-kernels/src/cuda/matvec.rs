@@ -29,7 +29,7 @@ pub(super) const HEADERS: &[(&str, &str)] = &[
 macro_rules! units {
     ($($name:literal: $formats:expr;)*) => {
         /// The units, each with the one format or the two that it takes.
-        pub(super) const MATVECS: &[(&[Quant], Unit)] = &[$((
+        pub(super) static MATVECS: &[(&[Quant], Unit)] = &[$((
             $formats,
             Unit {
                 name: concat!("matvec_", $name),

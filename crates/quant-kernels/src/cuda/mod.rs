@@ -23,4 +23,4 @@ pub use pack::{Entry, Pack, PackError, write_whole};
 pub use probe::{ProbeError, self_test};
 pub use store::{KernelStore, Origin, StoreError, StoreOptions};
 pub use tables::matvec_tables;
-pub use unit::{Arch, ArchError, Key, PROBE, UNITS, Unit, Version, options, unit};
+pub use unit::{Arch, ArchError, Key, PROBE, Unit, Version, options, units};

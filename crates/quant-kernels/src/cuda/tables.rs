@@ -32,7 +32,9 @@ fn thirds(signs: u8) -> u32 {
 
 /// Bits 0 to 3 as the top bits of the four bytes, bits 4 to 7 below them.
 fn tops(signs: u8) -> u32 {
-    (0..4).map(|j| u32::from(signs >> j & 1) << (8 * j + 7) | u32::from(signs >> (4 + j) & 1) << (8 * j + 6)).sum()
+    (0..4)
+        .map(|j| u32::from(signs >> j & 1) << (8 * j + 7) | u32::from(signs >> (4 + j) & 1) << (8 * j + 6))
+        .sum()
 }
 
 #[cfg(test)]

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use sha2::{Digest, Sha256};
 
+use super::matvec::MATVECS;
+
 /// Text that is compiled by itself, embedded in the binary.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unit {
@@ -25,23 +27,20 @@ macro_rules! device_code {
     };
 }
 
-const HALF: (&str, &str) = ("half.cuh", device_code!("include/half.cuh"));
-const LAUNCH: (&str, &str) = ("launch.cuh", device_code!("include/launch.cuh"));
+const BASE: (&str, &str) = ("base.cuh", device_code!("include/base.cuh"));
 
 /// The smallest unit, for self-tests.
-pub const PROBE: Unit = Unit {
+pub static PROBE: Unit = Unit {
     name: "probe",
     source: device_code!("quant/probe.cu"),
-    headers: &[HALF, LAUNCH],
+    headers: &[BASE],
     entries: &["probe_axpy", "probe_widen"],
 };
 
-/// All units.
-pub const UNITS: &[&Unit] = &[&PROBE];
-
-/// The unit of a name.
-pub fn unit(name: &str) -> Option<&'static Unit> {
-    UNITS.iter().copied().find(|u| u.name == name)
+/// The units of this crate: the probe, and the products.
+#[must_use]
+pub fn units() -> Vec<&'static Unit> {
+    std::iter::once(&PROBE).chain(MATVECS.iter().map(|(_, unit)| unit)).collect()
 }
 
 /// A real architecture: `sm_90` is 90.
@@ -182,10 +181,10 @@ mod tests {
 
     #[test]
     fn names_and_entries_are_unique() {
-        for (i, a) in UNITS.iter().enumerate() {
-            assert_eq!(unit(a.name), Some(*a));
+        let units = units();
+        for (i, a) in units.iter().enumerate() {
             assert!(!a.entries.is_empty(), "{} has no entries", a.name);
-            for b in &UNITS[..i] {
+            for b in &units[..i] {
                 assert_ne!(a.name, b.name);
                 assert!(a.entries.iter().all(|e| !b.entries.contains(e)), "{} and {}", a.name, b.name);
             }
@@ -194,7 +193,7 @@ mod tests {
 
     #[test]
     fn every_entry_and_header_stands_in_the_source() {
-        for unit in UNITS {
+        for unit in units() {
             for entry in unit.entries {
                 assert!(unit.source.contains(entry), "{}: {entry}", unit.name);
             }
