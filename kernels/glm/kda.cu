@@ -24,6 +24,110 @@ struct Kda {
     float bound, rms_eps;
 };
 
+// Sum of squares of 128 values in shared memory in dot order, by a warp: a lane takes four of them.
+DEV float squares128(u32 at) {
+    const u32 lane = threadIdx.x % WARP;
+    float sum = 0.0f;
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) {
+        const float x = shared_at<float>(at + (lane + 32 * i) * 4);
+        sum = fmaf(x, x, sum);
+    }
+#pragma unroll
+    for (u32 mask = 1; mask < WARP; mask *= 2) sum = sum + lane_xor(sum, mask);
+    return sum;
+}
+
+// Reads of shared memory do not move up over this: all of them at once would take more registers than there are.
+DEV void keep_order() { asm volatile("" ::: "memory"); }
+
+// Heads of 128 with four taps, a thread a column of the state, which it keeps in registers from before its predecessor has ended:
+// 64 KB are on their way to a processor at once, and the chains of multiply-adds meet no shared memory but broadcasts.
+extern "C" __global__ void __launch_bounds__(128) kda_step128(Kda p) {
+    constexpr u32 D = 128;
+    let_successor_begin();
+    const u32 head = blockIdx.x, at = threadIdx.x, channel = head * D + at, all = p.heads * D;
+    const u32 q = 0, k = D * 4, decay = 2 * D * 4, raw = 3 * D * 4;
+    const u32 position = *p.position;
+    const float* before = p.states + (position & 1) * p.copy;
+    float* after = p.states + (~position & 1) * p.copy;
+    const float* matrix = before + p.matrix + size_t(head) * D * D + at;
+    float s[D];
+#pragma unroll
+    for (u32 c = 0; c < D; c++) s[c] = matrix[c * D];
+    float past[3][3];
+    float4 taps[3];
+#pragma unroll
+    for (u32 part = 0; part < 3; part++) {
+        const size_t own = size_t(part) * all + channel;
+#pragma unroll
+        for (u32 j = 0; j < 3; j++) past[part][j] = before[p.history + own * 3 + j];
+        taps[part] = *reinterpret_cast<const float4*>(p.taps + own * 4);
+    }
+    const float bias = p.bias[channel], scale_of_head = p.decay[head], norm = p.norm[at];
+    wait_for_predecessor();
+
+    float value[3];
+#pragma unroll
+    for (u32 part = 0; part < 3; part++) {
+        const size_t own = size_t(part) * all + channel;
+        const float input = p.raw[own];
+        float sum = taps[part].x * past[part][0];
+        sum = sum + (taps[part].y * past[part][1]);
+        sum = sum + (taps[part].z * past[part][2]);
+        sum = sum + (taps[part].w * input);
+        float* moved = after + p.history + own * 3;
+        moved[0] = past[part][1], moved[1] = past[part][2], moved[2] = input;
+        value[part] = silu(sum);
+    }
+    shared_at<float>(q + at * 4) = value[0];
+    shared_at<float>(k + at * 4) = value[1];
+    shared_at<float>(decay + at * 4) = canon_exp(sigmoid(scale_of_head * (p.forget[channel] + bias)) * p.bound);
+    __syncthreads();
+    const float scale = 1.0f / sqrtf(float(D));
+    const float q_factor = (1.0f / sqrtf(squares128(q) + L2_EPS)) * scale, k_factor = 1.0f / sqrtf(squares128(k) + L2_EPS);
+    __syncthreads();
+    shared_at<float>(q + at * 4) = value[0] * q_factor;
+    shared_at<float>(k + at * 4) = value[1] * k_factor;
+    const float beta = sigmoid(p.beta[head]), gate = sigmoid(p.gate[channel]);
+    __syncthreads();
+
+    float u = 0.0f;
+#pragma unroll
+    for (u32 c = 0; c < D; c += 4) {
+        if (c % 16 == 0) keep_order();
+        const float4 d4 = shared_at<float4>(decay + c * 4), k4 = shared_at<float4>(k + c * 4);
+        s[c] = s[c] * d4.x, s[c + 1] = s[c + 1] * d4.y, s[c + 2] = s[c + 2] * d4.z, s[c + 3] = s[c + 3] * d4.w;
+        u = fmaf(k4.x, s[c], u);
+        u = fmaf(k4.y, s[c + 1], u);
+        u = fmaf(k4.z, s[c + 2], u);
+        u = fmaf(k4.w, s[c + 3], u);
+    }
+    const float delta = beta * (value[2] - u);
+    float sum = 0.0f;
+    float* stored = after + p.matrix + size_t(head) * D * D + at;
+#pragma unroll
+    for (u32 c = 0; c < D; c += 4) {
+        if (c % 16 == 0) keep_order();
+        const float4 q4 = shared_at<float4>(q + c * 4), k4 = shared_at<float4>(k + c * 4);
+        s[c] = fmaf(k4.x, delta, s[c]), s[c + 1] = fmaf(k4.y, delta, s[c + 1]);
+        s[c + 2] = fmaf(k4.z, delta, s[c + 2]), s[c + 3] = fmaf(k4.w, delta, s[c + 3]);
+        sum = fmaf(q4.x, s[c], sum);
+        sum = fmaf(q4.y, s[c + 1], sum);
+        sum = fmaf(q4.z, s[c + 2], sum);
+        sum = fmaf(q4.w, s[c + 3], sum);
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) stored[(c + i) * D] = s[c + i];
+    }
+    shared_at<float>(raw + at * 4) = sum;
+    __syncthreads();
+    const float factor = 1.0f / sqrtf(squares128(raw) / float(D) + p.rms_eps);
+    const float out = ((sum * factor) * norm) * gate;
+    if (!(fabsf(out) < bits(0x7f800000u))) *p.fault = p.code;
+    p.out[channel] = out;
+}
+
+// Heads of any width, any number of taps.
 extern "C" __global__ void __launch_bounds__(THREADS) kda_step(Kda p) {
     let_successor_begin();
     const u32 d = p.d, head = blockIdx.x, past = p.taps_n - 1;

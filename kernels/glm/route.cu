@@ -1,7 +1,7 @@
 // The router's choice (model-spec 5.3) and where the chosen experts are.
 #include "canon.cuh"
 
-constexpr u32 THREADS = 256;
+constexpr u32 THREADS = 512;
 
 struct Route {
     const float* logits;   // [experts]
@@ -15,49 +15,40 @@ struct Route {
     float scale;
 };
 
-// Larger is better: the rank of a score above, the lower expert first.
-DEV u64 key_of(float score, u32 expert) { return u64(u32(rank_of(score)) ^ 0x80000000u) << 32 | (0xffffffffu - expert); }
+// Larger is better: the rank of a score above, the lower expert first. No two are equal.
+DEV u64 key_of(float score, u32 expert) { return u64(u32(rank_of(score)) ^ 0x80000000u) << 32 | (ALL - expert); }
 
+// One block. An expert's rank is the number of experts with a larger key, counted by all threads at once. Shared memory: a key
+// an expert, in whole twos, then a score a rank.
 extern "C" __global__ void __launch_bounds__(THREADS) route(Route p) {
     let_successor_begin();
-    // Scores, then each warp's best.
-    const u32 scores = 0, best = (p.experts * 4 + 15) / 16 * 16;
-    const u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const u32 pairs = (p.experts + 1) / 2, chosen = pairs * 16;
     wait_for_predecessor();
-    for (u32 e = threadIdx.x; e < p.experts; e += blockDim.x) {
-        shared_at<float>(scores + e * 4) = sigmoid(p.logits[e]);
+    for (u32 e = threadIdx.x; e < 2 * pairs; e += blockDim.x) {
+        u64 key = 0;
+        if (e < p.experts) key = key_of(sigmoid(p.logits[e]) + p.bias[e], e);
+        shared_at<u64>(e * 8) = key;
     }
     __syncthreads();
-    u64 last = ~0ull;
-    float sum = 0.0f;
-    float mine = 0.0f;
-    for (u32 rank = 0; rank < p.k; rank++) {
-        u64 key = 0;
-        for (u32 e = threadIdx.x; e < p.experts; e += blockDim.x) {
-            const u64 other = key_of(shared_at<float>(scores + e * 4) + p.bias[e], e);
-            if (other < last && other > key) key = other;
+    for (u32 e = threadIdx.x; e < p.experts; e += blockDim.x) {
+        const u64 mine = shared_at<u64>(e * 8);
+        u32 rank = 0;
+#pragma unroll 4
+        for (u32 i = 0; i < pairs; i++) {
+            const ulonglong2 two = shared_at<ulonglong2>(i * 16);
+            rank += u32(two.x > mine) + u32(two.y > mine);
         }
-        for (u32 mask = 1; mask < WARP; mask *= 2) {
-            const u64 other = __shfl_xor_sync(ALL, key, mask);
-            key = other > key ? other : key;
-        }
-        if (lane == 0) shared_at<u64>(best + warp * 8) = key;
-        __syncthreads();
-        for (u32 w = 0; w < THREADS / WARP; w++) {
-            const u64 other = shared_at<u64>(best + w * 8);
-            key = other > key ? other : key;
-        }
-        __syncthreads();
-        last = key;
-        const u32 expert = 0xffffffffu - u32(key);
-        const float score = shared_at<float>(scores + expert * 4);
-        sum = sum + score;
-        if (threadIdx.x == rank) {
-            mine = score;
-            p.ids[rank] = expert;
-            p.slots[rank] = p.table[expert] & ~15ull;
-            p.uses[expert] += 1;
+        if (rank < p.k) {
+            shared_at<float>(chosen + rank * 4) = sigmoid(p.logits[e]);
+            p.ids[rank] = e;
+            p.slots[rank] = p.table[e] & ~15ull;
+            p.uses[e] += 1;
         }
     }
-    if (threadIdx.x < p.k) p.weights[threadIdx.x] = mine / (sum + 1e-20f) * p.scale;
+    __syncthreads();
+    if (threadIdx.x < p.k) {
+        float sum = 0.0f;
+        for (u32 r = 0; r < p.k; r++) sum = sum + shared_at<float>(chosen + r * 4);
+        p.weights[threadIdx.x] = shared_at<float>(chosen + threadIdx.x * 4) / (sum + 1e-20f) * p.scale;
+    }
 }

@@ -71,6 +71,222 @@ DEV float sinkhorn_of(float c, u32 n, u32 iterations, float eps) {
     return c;
 }
 
+// ---- four streams of up to 4096 values: the published model
+
+constexpr u32 FAST_THREADS = 544;  // sixteen warps for the streams, one for the gates
+constexpr u32 WORKERS = 512;
+constexpr u32 GATES = 24;          // mixing sums: pre 4, post 4, comb 16
+constexpr u32 PARTS = 16;          // of a stream, at most
+constexpr u32 GROUP_ROWS = 4;      // mixing sums of a block, or the square sum
+
+// A barrier of the sixteen warps that the one for the gates does not take part in.
+DEV void workers_meet() { asm volatile("bar.sync 1, 512;" ::: "memory"); }
+
+DEV float lanes_tree(float sum) {
+#pragma unroll
+    for (u32 mask = 1; mask < WARP; mask *= 2) sum = sum + lane_xor(sum, mask);
+    return sum;
+}
+
+// The sum of a row's partials, one a part and stream, in their order; every lane of the warp gets it. They are 64 at most.
+DEV float row_sum(const float* partials, u32 n) {
+    const u32 lane = threadIdx.x % WARP, whole = padded(n);
+    if (whole <= WARP) {
+        float sum = lane < n ? load_fresh(partials + lane) : 0.0f;
+        for (u32 mask = 1; mask < whole; mask *= 2) sum = sum + lane_xor(sum, mask);
+        return __shfl_sync(ALL, sum, 0);
+    }
+    const float left = 2 * lane < n ? load_fresh(partials + 2 * lane) : 0.0f;
+    const float right = 2 * lane + 1 < n ? load_fresh(partials + 2 * lane + 1) : 0.0f;
+    return lanes_tree(left + right);
+}
+
+DEV float4 load_fresh4(const float* from) {
+    float4 v;
+    asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from) : "memory");
+    return v;
+}
+
+// As `site`. Block (x, y) has part x, 256 values of each stream, and rows 4y to 4y + 4 of the mixing matrix; the row after the
+// last is the square sum. Its weights are asked for before the predecessor has ended.
+extern "C" __global__ void __launch_bounds__(FAST_THREADS) site4(Site p) {
+    let_successor_begin();
+    const u32 tid = threadIdx.x, warp = tid / WARP, lane = tid % WARP;
+    const u32 parts = p.hidden / BLOCK, width = 4 * p.hidden;
+    const u32 rows = p.mix ? GATES : 0;
+    // A warp has one row and one stream's part.
+    const u32 row = blockIdx.y * GROUP_ROWS + warp % GROUP_ROWS, stream = warp / GROUP_ROWS % 4;
+    const bool sums = p.mix && warp < WORKERS / WARP && row <= rows;
+    float weight[BLOCK / WARP];
+    if (sums && row < rows) {
+        const float* from = p.mix + size_t(row) * width + stream * p.hidden + blockIdx.x * BLOCK + lane;
+#pragma unroll
+        for (u32 i = 0; i < BLOCK / WARP; i++) weight[i] = from[i * WARP];
+    }
+    wait_for_predecessor();
+
+    // The streams' new values: a thread has one of 256 places and two streams.
+    const u32 values = 0;
+    if (tid < WORKERS) {
+        const u32 place = tid % BLOCK, pair = tid / BLOCK, h = blockIdx.x * BLOCK + place;
+        float old[4], next[2];
+#pragma unroll
+        for (u32 s = 0; s < 4; s++) old[s] = p.residual[s * p.hidden + h];
+        if (p.mode == KEEP) {
+            next[0] = pair == 0 ? old[0] : old[2];
+            next[1] = pair == 0 ? old[1] : old[3];
+        } else {
+            float y = p.y[h];
+            if (p.mode != WRITE) {
+                float routed = 0.0f;
+                for (u32 first = 0; first < p.k; first += 8) {
+                    float e[8], w[8];
+#pragma unroll
+                    for (u32 r = 0; r < 8; r++) {
+                        const bool there = first + r < p.k;
+                        e[r] = there ? p.experts[size_t(first + r) * p.hidden + h] : 0.0f;
+                        w[r] = there ? p.weights[first + r] : 0.0f;
+                    }
+#pragma unroll
+                    for (u32 r = 0; r < 8; r++) {
+                        if (first + r < p.k) routed = routed + (w[r] * e[r]);
+                    }
+                }
+                y = routed + y;
+            }
+#pragma unroll
+            for (u32 j = 0; j < 2; j++) {
+                const u32 to = 2 * pair + j;
+                float value = 0.0f + (p.gates[to] * y);
+#pragma unroll
+                for (u32 i = 0; i < 4; i++) value = value + (p.gates[4 + 4 * i + to] * old[i]);
+                next[j] = value;
+            }
+        }
+#pragma unroll
+        for (u32 j = 0; j < 2; j++) {
+            shared_at<float>(values + ((2 * pair + j) * BLOCK + place) * 4) = next[j];
+            if (blockIdx.y == 0) p.next[(2 * pair + j) * p.hidden + h] = next[j];
+        }
+    }
+    __syncthreads();
+    if (sums) {
+        const u32 at = values + stream * BLOCK * 4;
+        float sum = 0.0f;
+#pragma unroll
+        for (u32 i = 0; i < BLOCK / WARP; i++) {
+            const float value = shared_at<float>(at + (i * WARP + lane) * 4);
+            sum = fmaf(row < rows ? weight[i] : value, value, sum);
+        }
+        sum = lanes_tree(sum);
+        if (lane == 0) p.partials[row * 4 * parts + stream * parts + blockIdx.x] = sum;
+    }
+
+    // The last block of all goes on.
+    __threadfence();
+    __syncthreads();
+    if (tid == 0) shared_at<u32>(0) = atomicAdd(p.ended, 1) + 1 == gridDim.x * gridDim.y;
+    __syncthreads();
+    if (!shared_at<u32>(0)) return;
+    if (tid == 0) *p.ended = 0;
+    __threadfence();
+    __syncthreads();
+
+    const u32 logits = 0, raw = (GATES + 1 + 3) / 4 * 16, scratch = raw + PARTS * BLOCK * 4;
+    // Eight neighbouring values of each stream a thread, on their way while the sums are made.
+    const bool works = tid < WORKERS && tid * 8 < p.hidden;
+    float4 old[4][2];
+    if (works) {
+#pragma unroll
+        for (u32 s = 0; s < 4; s++) {
+            old[s][0] = load_fresh4(p.next + s * p.hidden + tid * 8);
+            old[s][1] = load_fresh4(p.next + s * p.hidden + tid * 8 + 4);
+        }
+    }
+    if (p.mix) {
+        for (u32 r = warp; r <= rows; r += FAST_THREADS / WARP) {
+            const float sum = row_sum(p.partials + r * 4 * parts, 4 * parts);
+            if (lane == 0) shared_at<float>(logits + r * 4) = sum;
+        }
+        __syncthreads();
+    }
+    const float square_sum = p.mix ? shared_at<float>(logits + rows * 4) : 0.0f;
+    if (tid == 0 && !(fabsf(square_sum) < bits(0x7f800000u))) *p.fault = p.code;
+    const float inverse = 1.0f / sqrtf(square_sum / float(width) + p.rms_eps);
+    auto logit = [&](u32 k, float scale) { return (shared_at<float>(logits + k * 4) * inverse) * scale + p.base[k]; };
+    if (warp == WORKERS / WARP) {
+        // This warp makes the gates of the next site, and nobody waits for it.
+        if (!p.mix) return;
+        if (lane < 4) p.gates_out[lane] = sigmoid(logit(4 + lane, p.scale[1])) * 2.0f;
+        const u32 element = lane % 16;
+        float c = logit(8 + element, p.scale[2]);
+        float largest = c;
+#pragma unroll
+        for (u32 m = 0; m < 4; m++) largest = fmaxf(largest, __shfl_sync(ALL, c, element / 4 * 4 + m));
+        c = canon_exp(c - largest);
+        float sum = 0.0f;
+#pragma unroll
+        for (u32 m = 0; m < 4; m++) sum = sum + __shfl_sync(ALL, c, element / 4 * 4 + m);
+        c = c / sum + p.hc_eps;
+        for (u32 pass = 0; pass < 2 * p.sinkhorn - 1; pass++) {
+            const u32 first = pass % 2 == 0 ? element % 4 : element / 4 * 4, step = pass % 2 == 0 ? 4 : 1;
+            float v[4];
+#pragma unroll
+            for (u32 m = 0; m < 4; m++) v[m] = __shfl_sync(ALL, c, first + m * step);
+            c = c / ((((0.0f + v[0]) + v[1]) + v[2]) + v[3] + p.hc_eps);
+        }
+        if (lane < 16) p.gates_out[4 + lane] = c;
+        return;
+    }
+    float x[8];
+    if (works) {
+        float pre[4];
+#pragma unroll
+        for (u32 s = 0; s < 4; s++) pre[s] = p.mix ? sigmoid(logit(s, p.scale[0])) + p.hc_eps : 0.0f;
+        auto collapse = [&](float a, float b, float c, float d) {
+            if (!p.mix) return (((0.0f + a) + b) + c + d) / 4.0f;
+            return (((0.0f + (pre[0] * a)) + (pre[1] * b)) + (pre[2] * c)) + (pre[3] * d);
+        };
+#pragma unroll
+        for (u32 half = 0; half < 2; half++) {
+            x[4 * half] = collapse(old[0][half].x, old[1][half].x, old[2][half].x, old[3][half].x);
+            x[4 * half + 1] = collapse(old[0][half].y, old[1][half].y, old[2][half].y, old[3][half].y);
+            x[4 * half + 2] = collapse(old[0][half].z, old[1][half].z, old[2][half].z, old[3][half].z);
+            x[4 * half + 3] = collapse(old[0][half].w, old[1][half].w, old[2][half].w, old[3][half].w);
+            shared_at<float4>(raw + (tid * 8 + 4 * half) * 4) =
+                make_float4(x[4 * half], x[4 * half + 1], x[4 * half + 2], x[4 * half + 3]);
+        }
+    }
+    workers_meet();
+    if (warp < parts) {
+        float sum = 0.0f;
+#pragma unroll
+        for (u32 i = 0; i < BLOCK / WARP; i++) {
+            const float value = shared_at<float>(raw + (warp * BLOCK + i * WARP + lane) * 4);
+            sum = fmaf(value, value, sum);
+        }
+        sum = lanes_tree(sum);
+        if (lane == 0) shared_at<float>(scratch + warp * 4) = sum;
+    }
+    workers_meet();
+    float sum = lane < parts ? shared_at<float>(scratch + lane * 4) : 0.0f;
+    for (u32 mask = 1; mask < padded(parts); mask *= 2) sum = sum + lane_xor(sum, mask);
+    sum = __shfl_sync(ALL, sum, 0);
+    if (tid == 0 && !(fabsf(sum) < bits(0x7f800000u))) *p.fault = p.code;
+    const float factor = 1.0f / sqrtf(sum / float(p.hidden) + p.rms_eps);
+    if (works) {
+#pragma unroll
+        for (u32 half = 0; half < 2; half++) {
+            const float4 norm = *reinterpret_cast<const float4*>(p.norm + tid * 8 + 4 * half);
+            *reinterpret_cast<float4*>(p.x + tid * 8 + 4 * half) =
+                make_float4((x[4 * half] * factor) * norm.x, (x[4 * half + 1] * factor) * norm.y,
+                            (x[4 * half + 2] * factor) * norm.z, (x[4 * half + 3] * factor) * norm.w);
+        }
+    }
+}
+
+// ---- any streams
+
 extern "C" __global__ void __launch_bounds__(THREADS) site(Site p) {
     let_successor_begin();
     const u32 n = p.streams, width = n * p.hidden, rows = p.mix ? 2 * n + n * n : 0;

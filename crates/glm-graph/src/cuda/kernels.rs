@@ -17,7 +17,9 @@ pub(super) struct Kernels {
     matvec: HashMap<[Quant; 2], Kernel>,
     tables: HashMap<Quant, u64>,
     pub(super) site: Kernel,
+    pub(super) site4: Kernel,
     pub(super) kda: Kernel,
+    pub(super) kda128: Kernel,
     pub(super) route: Kernel,
     pub(super) dsa: Dsa,
 }
@@ -61,7 +63,9 @@ impl Kernels {
             matvec,
             tables,
             site: entry(&units::SITE, "site")?,
+            site4: entry(&units::SITE, "site4")?,
             kda: entry(&units::KDA, "kda_step")?,
+            kda128: entry(&units::KDA, "kda_step128")?,
             route: entry(&units::ROUTE, "route")?,
             dsa: Dsa {
                 prepare: entry(&units::DSA_PREPARE, "dsa_prepare")?,

@@ -75,15 +75,12 @@ fn formats_of(products: &[Product], first: Quant) -> [Quant; 2] {
 }
 
 fn batch(formats: [Quant; 2], products: &[Product], room: Room) -> Batch {
-    let bytes = |task: &Task| u64::from(task.rows) * u64::from(task.row_bytes);
-    let all: u64 = products.iter().map(|p| bytes(&p.task)).sum();
     let mut tasks: Box<Tasks> = Box::new(bytemuck::Zeroable::zeroed());
     let mut first = 0;
-    for (i, product) in products.iter().enumerate() {
+    for (i, (product, blocks)) in products.iter().zip(shares(products, room.processors)).enumerate() {
         let mut task = product.task;
         task.format = u32::from(product.quant != formats[0]);
-        let share = (bytes(&task) * u64::from(room.processors)).div_ceil(all.max(1)).max(1) as u32;
-        let rows = rows_of_block(&task, share);
+        let rows = rows_of_block(&task, blocks);
         tasks.task[i] = task;
         tasks.first_block[i] = first;
         tasks.rows_of_block[i] = rows;
@@ -108,14 +105,39 @@ fn batch(formats: [Quant; 2], products: &[Product], room: Room) -> Batch {
     Batch { formats, blocks: first, threads, smem: smem(threads), tasks }
 }
 
-/// Rows of a block, so that about `share` blocks take all: a divisor of the rows that share a vector.
-fn rows_of_block(task: &Task, share: u32) -> u32 {
-    let rows = task.rows.div_ceil(share).max(1);
+/// How long a byte of a format takes, in hundredths of one of Q6_K: with codebooks the look-ups take longer than the memory.
+fn cost(quant: Quant) -> u64 {
+    match quant {
+        Quant::Iq2Xxs | Quant::Iq2Xs | Quant::Iq3Xxs | Quant::Iq3S => 210,
+        Quant::Iq2S | Quant::Iq1S | Quant::Iq1M => 270,
+        _ => 100,
+    }
+}
+
+/// Blocks of each product: no more than there are multiprocessors, which run one of these blocks at a time, so that no block
+/// waits for another to end; the next one goes where a block has most to do.
+fn shares(products: &[Product], processors: u32) -> Vec<u32> {
+    let work = |p: &Product| u64::from(p.task.rows) * u64::from(p.task.row_bytes) * cost(p.quant);
+    let mut blocks = vec![1; products.len()];
+    for _ in products.len() as u32..processors {
+        let open = (0..products.len()).filter(|i| blocks[*i] < products[*i].task.rows);
+        // Later ones of equals would do as well.
+        match open.max_by_key(|i| (work(&products[*i]) / u64::from(blocks[*i]), std::cmp::Reverse(*i))) {
+            Some(most) => blocks[most] += 1,
+            None => break,
+        }
+    }
+    blocks
+}
+
+/// Rows of a block, so that no more than `blocks` blocks take all: a divisor or a multiple of the rows that share a vector, so
+/// that a block has one.
+fn rows_of_block(task: &Task, blocks: u32) -> u32 {
+    let rows = task.rows.div_ceil(blocks).max(1);
     if task.x_rows == 0 {
         return rows;
     }
-    let at_most = rows.min(task.x_rows);
-    (1..=at_most).rev().find(|n| task.x_rows.is_multiple_of(*n)).unwrap_or(1)
+    (rows..=task.x_rows).find(|n| task.x_rows.is_multiple_of(*n)).unwrap_or(task.x_rows)
 }
 
 #[cfg(test)]
@@ -149,6 +171,7 @@ mod tests {
                 assert!(blocks * each >= rows && (blocks - 1) * each < rows);
             }
             assert_eq!(batch.blocks, batch.tasks.first_block[MAX_TASKS]);
+            assert!(batch.blocks <= ROOM.processors, "{} blocks run in two turns", batch.blocks);
         }
     }
 
@@ -166,6 +189,6 @@ mod tests {
         let mut heads = product(Quant::Q6K, 64 * 512, 256);
         heads.task.x_rows = 512;
         let batch = &batches(&[heads], ROOM)[0];
-        assert!(512u32.is_multiple_of(batch.tasks.rows_of_block[0]));
+        assert_eq!((batch.tasks.rows_of_block[0], batch.blocks), (256, 128));
     }
 }

@@ -21,9 +21,13 @@ use crate::state::Kv;
 const SITE_BLOCKS: u32 = 16;
 /// Rows of the mixing matrix that a block of a site multiplies.
 const SITE_ROWS: u32 = 4;
+// Of kernels/glm/site.cu, for four streams.
+const SITE4_THREADS: u32 = 544;
+const SITE4_HIDDEN: u32 = 4096;
+const SITE4_SMEM: u32 = 112 + 4096 * 4 + 16 * 4;
 /// What the fault word says of a layer, less its number; 1 stands for the input of a product.
 pub(super) const FIRST_LAYER: u32 = 2;
-const ROUTE_THREADS: u32 = 256;
+const ROUTE_THREADS: u32 = 512;
 
 /// What a pass is recorded from.
 pub(super) struct Pass<'a> {
@@ -168,16 +172,23 @@ impl Pass<'_> {
             hc_eps: c.hc_eps,
             reserved: 0,
         };
-        let parts = c.residual().div_ceil(256) as u32;
-        let blocks = parts.min(SITE_BLOCKS);
         let rows = if site.is_some() { c.hc_rows() as u32 } else { 0 };
         let groups = if site.is_some() { (rows + 1).div_ceil(SITE_ROWS) } else { 1 };
+        let args = Args::new().value(&args);
+        let hidden = c.hidden as u32;
+        if c.streams == 4 && hidden.is_multiple_of(256) && hidden <= SITE4_HIDDEN {
+            let grid =
+                Grid::of([hidden / 256, groups, 1], [SITE4_THREADS, 1, 1]).with_smem(SITE4_SMEM).early();
+            return self.put("site", &self.kernels.site4, grid, args);
+        }
+        let parts = c.residual().div_ceil(256) as u32;
+        let blocks = parts.min(SITE_BLOCKS);
         let n = c.streams as u32;
         let values = (n + n * n).div_ceil(4) * 16 + parts.div_ceil(blocks) * 1024;
         let sums = (rows + 1) * parts.next_power_of_two() + n + n * n;
-        let last = 4 * (c.hidden as u32 + (c.hidden as u32).div_ceil(256).next_power_of_two() + sums);
+        let last = 4 * (hidden + hidden.div_ceil(256).next_power_of_two() + sums);
         let grid = Grid::of([blocks, groups, 1], [THREADS, 1, 1]).with_smem(values.max(last)).early();
-        self.put("site", &self.kernels.site, grid, Args::new().value(&args))
+        self.put("site", &self.kernels.site, grid, args)
     }
 
     fn kda(&self, layer: usize, w: &KdaPlaces) -> Result<(), DriverError> {
@@ -222,9 +233,15 @@ impl Pass<'_> {
             bound: c.gate_bound,
             rms_eps: c.rms_eps,
         };
-        let smem = ((5 * d * 4 + 64).next_multiple_of(16) + d * d * 4) as u32;
-        let grid = Grid::new(c.heads as u32, THREADS).with_smem(smem).early();
-        self.put("kda step", &self.kernels.kda, grid, Args::new().value(&args))?;
+        let (heads, args) = (c.heads as u32, Args::new().value(&args));
+        if d == 128 && c.conv_taps == 4 {
+            let grid = Grid::new(heads, 128).with_smem(4 * 128 * 4).early();
+            self.put("kda step", &self.kernels.kda128, grid, args)?;
+        } else {
+            let smem = ((5 * d * 4 + 64).next_multiple_of(16) + d * d * 4) as u32;
+            let grid = Grid::new(heads, THREADS).with_smem(smem).early();
+            self.put("kda step", &self.kernels.kda, grid, args)?;
+        }
         self.products("kda out", &[self.product(&w.out, self.at(s.joined), self.at(s.y))])
     }
 
@@ -279,7 +296,7 @@ impl Pass<'_> {
             scale: c.expert_scale,
             reserved: 0,
         };
-        let smem = (c.experts * 4).next_multiple_of(16) as u32 + ROUTE_THREADS / 32 * 8;
+        let smem = (c.experts.div_ceil(2) * 16 + c.experts_used * 4) as u32;
         let grid = Grid::new(1, ROUTE_THREADS).with_smem(smem).early();
         self.put("route", &self.kernels.route, grid, Args::new().value(&args))
     }

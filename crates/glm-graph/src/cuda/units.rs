@@ -20,7 +20,7 @@ pub(super) static SITE: Unit = Unit {
     name: "site",
     source: device_code!("glm/site.cu"),
     headers: &[BASE, CANON, ORDER],
-    entries: &["site"],
+    entries: &["site", "site4"],
 };
 
 /// Delta attention.
@@ -28,7 +28,7 @@ pub(super) static KDA: Unit = Unit {
     name: "kda",
     source: device_code!("glm/kda.cu"),
     headers: &[BASE, CANON, ORDER],
-    entries: &["kda_step"],
+    entries: &["kda_step", "kda_step128"],
 };
 
 /// The router's choice.
