@@ -41,6 +41,8 @@ DEV void multiply(const Shape<F>& shape, const Ring<F>& ring, u32 lane_offset, f
         ring.wait(stage);
 #pragma unroll
         for (u32 t = 0; t < F::TILES; t += F::ABREAST) {
+            const u32 tile = shape.first_tile(stage) + t;
+            if (tile >= shape.last) break;
             float value[F::ABREAST];
 #pragma unroll
             for (u32 u = 0; u < F::ABREAST; u++) value[u] = unit(ring.tile_at(stage, t + u) + lane_offset);
@@ -50,8 +52,8 @@ DEV void multiply(const Shape<F>& shape, const Ring<F>& ring, u32 lane_offset, f
             }
 #pragma unroll
             for (u32 u = 0; u < F::ABREAST; u++) {
-                const u32 row = (shape.first_tile(stage) + t + u) * shape.per_tile + lane / across;
-                if (lane % across == 0 && row < shape.rows) {
+                const u32 row = (tile + u) * shape.per_tile + lane / across;
+                if (lane % across == 0 && tile + u < shape.last && row < shape.rows) {
                     if (shape.segments > 1) {
                         shared_at<float>(shape.partials + (row * shape.segments + shape.segment) * 4) = value[u];
                     } else {

@@ -28,7 +28,7 @@ struct Shape {
     u32 rows, row_bytes;
     u32 units, segments;         // of a row
     u32 across, per_tile;        // lanes of a row, rows of a tile
-    u32 tiles, stages;           // of the block, of this warp
+    u32 tiles, first, last, stages;   // of the block; this warp's first one, the one after its last, its stages
     u32 segment, group, groups;  // this warp's segment; warps with the same one take turns
     u32 q, scales, partials, barriers, ring;
 
@@ -40,7 +40,9 @@ struct Shape {
         per_tile = WARP / across;
         tiles = (rows + per_tile - 1) / per_tile;
         segment = warp % segments, group = warp / segments, groups = warps / segments;
-        stages = group < groups ? (tiles + F::TILES * groups - 1) / (F::TILES * groups) : 0;
+        // Neighbouring tiles, as many for each warp as for any other, or one more.
+        first = group < groups ? tiles * group / groups : 0, last = group < groups ? tiles * (group + 1) / groups : 0;
+        stages = (last - first + F::TILES - 1) / F::TILES;
         q = TABLES;
         scales = q + units * UNIT_BYTES;
         partials = scales + (((k + 31) / 32 + 3) & ~3u) * 4;
@@ -48,7 +50,7 @@ struct Shape {
         ring = barriers + warps * STAGES * 8;
     }
 
-    __device__ __forceinline__ u32 first_tile(u32 stage) const { return (stage * groups + group) * F::TILES; }
+    __device__ __forceinline__ u32 first_tile(u32 stage) const { return first + stage * F::TILES; }
 };
 
 // One warp's stages.
@@ -80,7 +82,7 @@ struct Ring {
         skew = u32(reinterpret_cast<size_t>(base) & 15);
         base -= skew;
         length = shape.segments > 1 ? min(S::TILE_BYTES, shape.row_bytes - before) : F::TILES * tile_stride();
-        end = skew + shape.rows * shape.row_bytes - before;
+        end = skew + min(shape.last * shape.per_tile, shape.rows) * shape.row_bytes - before;
 #pragma unroll
         for (u32 stage = 0; stage < STAGES - 1; stage++) fetch(stage);
     }
@@ -97,7 +99,7 @@ struct Ring {
     __device__ __forceinline__ void fetch(u32 stage) const {
         if (stage < shape.stages) {
             const u32 tile = shape.first_tile(stage);
-            const u32 n = shape.segments > 1 ? min(F::TILES, shape.tiles - min(tile, shape.tiles)) : tile < shape.tiles;
+            const u32 n = shape.segments > 1 ? min(F::TILES, shape.last - tile) : 1;
             const u32 to = ring + stage % STAGES * S::STAGE;
             const u32 lane = threadIdx.x % WARP;
 #if __CUDA_ARCH__ >= 900

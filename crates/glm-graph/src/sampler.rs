@@ -185,11 +185,18 @@ fn finite_above(logit: f32) -> f32 {
     if logit == f32::INFINITY { f32::MAX } else { logit }
 }
 
-/// The largest logit's id, the lowest of equals.
+/// The largest logit's id, the lowest of equals. Ranks are compared in lanes, which the compiler makes vectors of: one by one
+/// 155,000 of them took half a millisecond.
 fn argmax(logits: &[f32]) -> Token {
-    let best = (0..logits.len())
-        .reduce(|best, id| if rank_of(logits[id]) > rank_of(logits[best]) { id } else { best });
-    best.unwrap_or(0) as Token
+    let (chunks, rest) = logits.as_chunks::<16>();
+    let mut lanes = [i32::MIN; 16];
+    for chunk in chunks {
+        for (lane, logit) in lanes.iter_mut().zip(chunk) {
+            *lane = (*lane).max(rank_of(*logit));
+        }
+    }
+    let most = lanes.into_iter().chain(rest.iter().map(|logit| rank_of(*logit))).max().unwrap_or(i32::MIN);
+    logits.iter().position(|logit| rank_of(*logit) == most).unwrap_or(0) as Token
 }
 
 struct Draw<'a> {
