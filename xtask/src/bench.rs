@@ -1,5 +1,6 @@
 //! `cargo xtask bench`: builds the release binary, runs `maya bench`, and keeps every sample in one dated file.
 
+mod cuda;
 mod matvec;
 mod replay;
 mod synth;
@@ -31,6 +32,9 @@ pub struct Arguments {
     /// A maya binary built elsewhere, for a machine without cargo; the result names its commit
     #[arg(long, value_name = "BINARY")]
     maya: Option<PathBuf>,
+    /// A folder that `golden unpack` made, to compare a device's bits with the CPU's first
+    #[arg(long, value_name = "DIR")]
+    fixtures: Option<PathBuf>,
     #[command(flatten)]
     result: results::Arguments,
 }
@@ -45,6 +49,8 @@ impl Arguments {
 enum Suite {
     /// Prefill and decode of the demo model and of a synthetic model of 1.45 GB on the CPU
     Cpu,
+    /// A model of the published sizes in a device's memory: bits, decode, the time of every kind of launch
+    Cuda,
     /// Matrix times one vector, per format and instruction set, beside one core's read bandwidth
     Matvec,
     /// Hit rates of cache policies on routing traces
@@ -96,6 +102,7 @@ const CPU: &[Workload] = &[
 pub fn run_suite(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     let suite = match arguments.suite {
         Suite::Cpu => "cpu",
+        Suite::Cuda => "cuda",
         Suite::Matvec => "matvec",
         Suite::Replay => "replay",
         Suite::Synth => "synth",
@@ -110,6 +117,10 @@ pub fn run_suite(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     };
     let body = match arguments.suite {
         Suite::Cpu => cpu(workspace, arguments)?,
+        Suite::Cuda => {
+            let maya = arguments.binary(workspace)?;
+            cuda::measure(workspace, &maya, arguments.repeat, arguments.fixtures.as_deref())?
+        }
         Suite::Matvec => matvec::measure(workspace)?,
         Suite::Replay => replay::measure(workspace, &arguments.binary(workspace)?)?,
         Suite::Synth => synth::measure(workspace, &arguments.binary(workspace)?, arguments.repeat)?,

@@ -110,10 +110,12 @@ pub(super) struct Kda {
     pub rms_eps: f32,
 }
 
-/// The router's choice.
+/// The router.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
-pub(super) struct Route {
+pub(super) struct Router {
+    pub w: u64,
+    pub x: u64,
     pub logits: u64,
     pub bias: u64,
     pub table: u64,
@@ -121,10 +123,11 @@ pub(super) struct Route {
     pub weights: u64,
     pub slots: u64,
     pub uses: u64,
+    pub ended: u64,
     pub experts: u32,
+    pub width: u32,
     pub k: u32,
     pub scale: f32,
-    pub reserved: u32,
 }
 
 // The sizes that the compiler of the device code gives the same structures.
@@ -132,4 +135,4 @@ const _: () = assert!(size_of::<Task>() == 80);
 const _: () = assert!(size_of::<Tasks>() == MAX_TASKS * 80 + 4 * (2 * MAX_TASKS + 1) + 4);
 const _: () = assert!(size_of::<Site>() == 160);
 const _: () = assert!(size_of::<Kda>() == 136);
-const _: () = assert!(size_of::<Route>() == 72);
+const _: () = assert!(size_of::<Router>() == 96);

@@ -20,7 +20,7 @@ pub(super) struct Kernels {
     pub(super) site4: Kernel,
     pub(super) kda: Kernel,
     pub(super) kda128: Kernel,
-    pub(super) route: Kernel,
+    pub(super) router: Kernel,
     pub(super) dsa: Dsa,
 }
 
@@ -66,7 +66,7 @@ impl Kernels {
             site4: entry(&units::SITE, "site4")?,
             kda: entry(&units::KDA, "kda_step")?,
             kda128: entry(&units::KDA, "kda_step128")?,
-            route: entry(&units::ROUTE, "route")?,
+            router: entry(&units::ROUTER, "router")?,
             dsa: Dsa {
                 prepare: entry(&units::DSA_PREPARE, "dsa_prepare")?,
                 scores: entry(&units::DSA_INDEX, "index_scores")?,

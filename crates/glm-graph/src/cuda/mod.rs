@@ -127,7 +127,7 @@ fn formats(weights: &Weights) -> Vec<Quant> {
             FfnPlaces::Dense(w) => all.extend([w.gate.quant, w.up.quant, w.down.quant]),
             FfnPlaces::Moe(w) => {
                 let s = &w.shared;
-                all.extend([w.gate.quant, w.up.quant, w.down.quant, Quant::F32]);
+                all.extend([w.gate.quant, w.up.quant, w.down.quant]);
                 all.extend([s.gate.quant, s.up.quant, s.down.quant]);
             }
         }

@@ -110,6 +110,8 @@ fn cost(quant: Quant) -> u64 {
     match quant {
         Quant::Iq2Xxs | Quant::Iq2Xs | Quant::Iq3Xxs | Quant::Iq3S => 210,
         Quant::Iq2S | Quant::Iq1S | Quant::Iq1M => 270,
+        // A float scale for every 32 weights.
+        Quant::Q8_0 => 200,
         _ => 100,
     }
 }

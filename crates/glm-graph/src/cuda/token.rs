@@ -1,6 +1,5 @@
 //! One token through the model: the launches of a pass, in order. Recorded once for each sequence's memory.
 
-use quant_kernels::Quant;
 use quant_kernels::cuda::{Args, DriverError, Grid, Kernel, Stream};
 
 use super::abi::{self, COMBINE, KEEP, PLAIN, SWIGLU, Task, WRITE};
@@ -27,7 +26,6 @@ const SITE4_HIDDEN: u32 = 4096;
 const SITE4_SMEM: u32 = 112 + 4096 * 4 + 16 * 4;
 /// What the fault word says of a layer, less its number; 1 stands for the input of a product.
 pub(super) const FIRST_LAYER: u32 = 2;
-const ROUTE_THREADS: u32 = 512;
 
 /// What a pass is recorded from.
 pub(super) struct Pass<'a> {
@@ -246,16 +244,14 @@ impl Pass<'_> {
     }
 
     fn ffn(&self, layer: usize, block: &BlockPlaces) -> Result<Pending, DriverError> {
-        let (c, s) = (self.config, self.scratch);
+        let c = self.config;
         match &block.ffn {
             FfnPlaces::Dense(w) => {
                 self.swiglu(w, 0, c.clamp_shared[layer])?;
                 Ok(Pending::Vector)
             }
             FfnPlaces::Moe(w) => {
-                let router = Placed { at: w.router, quant: Quant::F32, rows: c.experts, cols: c.hidden };
-                self.products("router", &[self.product(&router, self.at(s.x), self.at(s.router))])?;
-                self.route(w)?;
+                self.router(w)?;
                 self.experts(layer, w)?;
                 Ok(Pending::Experts)
             }
@@ -281,9 +277,12 @@ impl Pass<'_> {
         down
     }
 
-    fn route(&self, w: &MoePlaces) -> Result<(), DriverError> {
+    /// Which experts the token takes, how much of each, and where they are.
+    fn router(&self, w: &MoePlaces) -> Result<(), DriverError> {
         let (c, s) = (self.config, self.scratch);
-        let args = abi::Route {
+        let args = abi::Router {
+            w: self.at(w.router),
+            x: self.at(s.x),
             logits: self.at(s.router),
             bias: self.at(w.bias),
             table: self.at(w.table),
@@ -291,14 +290,18 @@ impl Pass<'_> {
             weights: self.at(s.weights),
             slots: self.at(s.slots),
             uses: self.at(w.uses),
+            ended: self.at(s.ended),
             experts: c.experts as u32,
+            width: c.hidden as u32,
             k: c.experts_used as u32,
             scale: c.expert_scale,
-            reserved: 0,
         };
-        let smem = (c.experts.div_ceil(2) * 16 + c.experts_used * 4) as u32;
-        let grid = Grid::new(1, ROUTE_THREADS).with_smem(smem).early();
-        self.put("route", &self.kernels.route, grid, Args::new().value(&args))
+        let blocks = self.room.processors.min(c.experts as u32);
+        let rows = c.experts.div_ceil(blocks as usize);
+        let parts = rows * c.hidden.div_ceil(256).next_power_of_two() * 4;
+        let choice = c.experts.div_ceil(2) * 16 + c.experts_used * 4;
+        let grid = Grid::new(blocks, THREADS).with_smem(parts.max(choice) as u32).early();
+        self.put("router", &self.kernels.router, grid, Args::new().value(&args))
     }
 
     /// The chosen experts and the shared one: all gates and ups, then all downs.

@@ -31,12 +31,12 @@ pub(super) static KDA: Unit = Unit {
     entries: &["kda_step", "kda_step128"],
 };
 
-/// The router's choice.
-pub(super) static ROUTE: Unit = Unit {
-    name: "route",
-    source: device_code!("glm/route.cu"),
-    headers: &[BASE, CANON],
-    entries: &["route"],
+/// The router.
+pub(super) static ROUTER: Unit = Unit {
+    name: "router",
+    source: device_code!("glm/router.cu"),
+    headers: &[BASE, CANON, ORDER],
+    entries: &["router"],
 };
 
 /// What a row adds to the caches of latent attention.
@@ -64,4 +64,4 @@ pub(super) static DSA_ATTEND: Unit = Unit {
 };
 
 /// All of them.
-pub static UNITS: [&Unit; 6] = [&SITE, &KDA, &ROUTE, &DSA_PREPARE, &DSA_INDEX, &DSA_ATTEND];
+pub static UNITS: [&Unit; 6] = [&SITE, &KDA, &ROUTER, &DSA_PREPARE, &DSA_INDEX, &DSA_ATTEND];
