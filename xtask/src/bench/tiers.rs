@@ -128,7 +128,7 @@ impl Bench<'_> {
     fn decode(&self, ram: &str, tokens: u32, look_ahead: bool) -> Result<Value> {
         let (tokens, repeat) = (tokens.to_string(), self.repeat.to_string());
         let mut arguments =
-            vec!["bench", "--prefill", "16", "--decode", &tokens, "--repeat", &repeat, "--ram", ram];
+            vec!["bench", "--device", "cpu", "--prefill", "16", "--decode", &tokens, "--repeat", &repeat, "--ram", ram];
         if !look_ahead {
             arguments.push("--no-look-ahead");
         }
@@ -148,7 +148,7 @@ impl Bench<'_> {
         let ids = ids.join(" ");
         let routes = self.path.with_extension("routes.safetensors");
         let mut arguments =
-            vec!["generate", "--ids", &ids, "--max-tokens", "1", "--temperature", "0", "--json"];
+            vec!["generate", "--device", "cpu", "--ids", &ids, "--max-tokens", "1", "--temperature", "0", "--json"];
         arguments.extend(ram.iter().flat_map(|ram| ["--ram", ram]));
         let cached = self.drop_cache()?;
         // A start from a warm cache is another measurement, and a fast one.
