@@ -55,7 +55,7 @@ const STEPS: &[Step] = &[
     Step {
         name: "deny",
         what: "licences, bans, sources",
-        limit: minutes(10),
+        limit: minutes(2),
         check: Check::Call(deny::check),
     },
     Step {
@@ -120,7 +120,7 @@ const STEPS: &[Step] = &[
     },
     Step {
         name: "parity",
-        what: "golden data, every level",
+        what: "golden data, every level that needs no device",
         limit: minutes(20),
         check: Check::Call(parity::run_all),
     },

@@ -19,17 +19,22 @@ const CRATES: &[&str] = &["nvme-reader", "tier-cache"];
 /// Builds and runs the project, then builds and tests the crates alone. Everything lies below the target folder.
 pub fn check(workspace: &Workspace) -> Result<()> {
     let target = workspace.target().join("outside");
-    uses_only_the_crates(&workspace.root.join(PROJECT).join("Cargo.toml"))?;
-    let mut project = Command::new("cargo");
-    project.current_dir(workspace.root.join(PROJECT)).args(["run", "--quiet", "--locked", "--", "--check"]);
-    run_within(project.env("CARGO_TARGET_DIR", target.join("project")), Duration::from_secs(600))?;
+    // What both depend on is built once: one target folder, one profile, and both lock files name the same versions.
+    let cargo = |folder: &Path, words: &[&str]| {
+        let mut command = Command::new("cargo");
+        command.current_dir(folder).args(words).env("CARGO_TARGET_DIR", target.join("build"));
+        command.env("CARGO_PROFILE_DEV_OPT_LEVEL", "1").env("CARGO_PROFILE_DEV_DEBUG", "line-tables-only");
+        command
+    };
+    let project = workspace.root.join(PROJECT);
+    uses_only_the_crates(&project.join("Cargo.toml"))?;
+    let words = ["run", "--quiet", "--locked", "--", "--check"];
+    run_within(&cargo(&project, &words), Duration::from_secs(600))?;
 
     let alone = target.join("alone");
     copy_alone(workspace, &alone)?;
     for name in CRATES {
-        let mut tests = Command::new("cargo");
-        tests.current_dir(alone.join(name)).args(["test", "--quiet"]);
-        run(tests.env("CARGO_TARGET_DIR", target.join("build")))?;
+        run(&mut cargo(&alone.join(name), &["test", "--quiet"]))?;
     }
     Ok(())
 }

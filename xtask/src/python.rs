@@ -17,7 +17,8 @@ pub fn check(workspace: &Workspace) -> Result<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let path = std::env::join_paths(std::iter::once(bin).chain(std::env::split_paths(&path)))
         .context("the path of the target folder cannot stand in PATH")?;
-    let words = ["test", "-p", "maya-cli", "--test", "synth", "the_python_reader_opens_it"];
+    // All packages, so that what the other tests built is used again.
+    let words = ["test", "--workspace", "--test", "synth", "the_python_reader_opens_it"];
     run(workspace.command("cargo").args(words).env("PATH", path).env(REQUIRED, "1"))
 }
 

@@ -1,21 +1,31 @@
 //! Which device computes: from `--device`, and from what the machine has.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use glm_graph::{CpuOptions, ExecError, Model};
 
-use crate::args::{Device, EngineArgs};
+use crate::args::{Amount, Device, EngineArgs};
 use crate::exec::Exec;
+use crate::output::note;
+
+/// Tells that `--vram` has no use, where an amount was given.
+fn without_vram(args: &EngineArgs, why: impl Display) {
+    if matches!(args.vram, Some(Amount::Budget(_))) {
+        note(format_args!("--vram is not used, since the CPU computes: {why}"));
+    }
+}
 
 #[cfg(feature = "cuda")]
 mod cuda {
+    use anyhow::Context;
     use glm_graph::{CudaExecutor, CudaOptions};
     use quant_kernels::cuda::{Device as Gpu, StoreOptions};
 
     use super::*;
-    use crate::args::{Amount, Budget, Precision};
-    use crate::output::{bytes, note};
+    use crate::args::{Budget, Precision};
+    use crate::output::bytes;
     use crate::progress::Progress;
 
     /// Sequences that can be open at once: the one that is answered, and one that is kept for the next message.
@@ -28,9 +38,12 @@ mod cuda {
         name: &str,
     ) -> Result<Option<Exec>> {
         let wanted = match &args.device {
-            Device::Cpu => return Ok(None),
+            Device::Cpu => {
+                without_vram(args, "--device cpu");
+                return Ok(None);
+            }
             Device::Auto => None,
-            Device::Cuda(text) => Some(ordinal(text)?),
+            Device::Cuda(text) => Some((text, ordinal(text)?)),
         };
         let obstacle = if args.precision == Precision::Exact {
             Some("--precision exact is the CPU's")
@@ -42,11 +55,16 @@ mod cuda {
         if let Some(why) = obstacle {
             return match &args.device {
                 Device::Cuda(device) => bail!("--device {device}: {why}; leave one of the two out"),
-                _ => Ok(None),
+                _ => {
+                    without_vram(args, why);
+                    Ok(None)
+                }
             };
         }
-        let Some(ordinal) = wanted else { return automatic(args, model, options, name) };
-        Ok(Some(Exec::Cuda(Box::new(make(cuda_options(args, options, model, ordinal)?, model)?))))
+        let Some((text, ordinal)) = wanted else { return automatic(args, model, options, name) };
+        let exec = make(cuda_options(args, options, model, ordinal)?, model);
+        let exec = exec.with_context(|| format!("--device {text} cannot run {name}"))?;
+        Ok(Some(Exec::Cuda(Box::new(exec))))
     }
 
     /// The first device, if the whole model fits there.
@@ -57,7 +75,14 @@ mod cuda {
         name: &str,
     ) -> Result<Option<Exec>> {
         // No driver, or one that is too old: the processor works everywhere.
-        let Some(gpu) = Gpu::all().ok().and_then(|all| all.into_iter().next()) else { return Ok(None) };
+        let gpu = match Gpu::all() {
+            Ok(all) => all.into_iter().next(),
+            Err(why) => {
+                without_vram(args, why);
+                None
+            }
+        };
+        let Some(gpu) = gpu else { return Ok(None) };
         let cuda = cuda_options(args, options, model, gpu.ordinal)?;
         match make(cuda, model) {
             Ok(exec) => Ok(Some(Exec::Cuda(Box::new(exec)))),
@@ -159,7 +184,10 @@ pub fn again(old: Exec, model: &Arc<Model>) -> Result<Option<Exec>, ExecError> {
 pub fn choose(args: &EngineArgs, _: &Arc<Model>, _: &CpuOptions, _: &str) -> Result<Option<Exec>> {
     match &args.device {
         Device::Cuda(device) => bail!("--device {device}: this build has no CUDA executor; use --device cpu"),
-        _ => Ok(None),
+        _ => {
+            without_vram(args, "this build has no CUDA executor");
+            Ok(None)
+        }
     }
 }
 

@@ -44,7 +44,7 @@ impl Engine {
     /// Opens the file, checks that it fits, starts the executor.
     ///
     /// # Errors
-    /// A sentence: no CUDA in this build or another flag of a later one, a file that cannot be used, a context beyond the model's, too little memory.
+    /// A sentence: a device or a file that cannot be used, a context beyond the model's, too little memory.
     pub fn load(args: &EngineArgs) -> Result<Self> {
         Self::load_for(args, 1)
     }

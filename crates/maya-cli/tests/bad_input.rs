@@ -35,6 +35,37 @@ fn check(case: &Case<'_>) {
     }
 }
 
+/// A device that is asked for by name and is not there is a failure; an amount of its memory is not, and has no use.
+#[test]
+fn no_device() {
+    let cache = tempfile::tempdir().unwrap();
+    let without = |args: &[&str]| {
+        let words = [&["generate", "--ids", "1", "--max-tokens", "1"], args].concat();
+        let mut command = maya(&words);
+        // Hides the devices of a machine that has some.
+        command.env("CUDA_VISIBLE_DEVICES", "").env("XDG_CACHE_HOME", cache.path());
+        Ran::of(command)
+    };
+    for (args, says) in [
+        (&["--device", "cuda"][..], "--device cuda"),
+        (&["--device", "cuda:3", "--vram", "1GB"], "--device cuda:3"),
+        (&["--device", "cuda", "--ram", "1GB"], "--device cuda"),
+        (&["--device", "cuda", "--precision", "exact"], "--device cuda"),
+    ] {
+        let ran = without(args);
+        assert_eq!(ran.code, Some(1), "{args:?}: {}", ran.stderr);
+        let last = ran.stderr.lines().last().unwrap_or_default();
+        assert!(last.starts_with("maya: ") && last.contains(says), "{args:?}: {}", ran.stderr);
+        assert!(!ran.stderr.contains("panicked"), "{args:?}: {}", ran.stderr);
+    }
+    for args in [&["--vram", "1GB"][..], &["--device", "cpu", "--vram", "1GB"]] {
+        let ran = without(args);
+        assert_eq!(ran.code, Some(0), "{args:?}: {}", ran.stderr);
+        assert!(ran.stderr.contains("--vram is not used"), "{args:?}: {}", ran.stderr);
+    }
+    assert!(!without(&["--vram", "auto"]).stderr.contains("--vram"));
+}
+
 /// Commands and flags, with the demo model.
 #[test]
 fn flags_and_prompts() {
@@ -96,10 +127,10 @@ fn flags_and_prompts() {
             says: &["--threads"],
         },
         Case {
-            args: &["generate", "--ids", "1", "--vram", "1GB"],
+            args: &["generate", "--ids", "1", "--vram", "lots"],
             stdin: b"",
-            code: 1,
-            says: &["--vram is not in this build yet"],
+            code: 2,
+            says: &["it must be an amount such as 1.5GB"],
         },
         Case {
             args: &["serve", "--port", "0", "--ram=lots"],
@@ -136,12 +167,6 @@ fn flags_and_prompts() {
             stdin: b"",
             code: 1,
             says: &["--log-level"],
-        },
-        Case {
-            args: &["generate", "--ids", "1", "--device", "cuda"],
-            stdin: b"",
-            code: 1,
-            says: &["no CUDA executor yet", "--device cpu"],
         },
         Case {
             args: &["generate", "--ids", "1", "--device", "cuda:0,1"],

@@ -58,6 +58,7 @@ fn field_names() {
         ("huge_pages", "transparent reserved"),
         ("gpu", "driver driver_version gpus on_bus device_files cuda_built_in"),
         ("cuda_library", "path"),
+        ("cuda", "devices driver_version why_not"),
         ("files", "whole shards missing unfinished_downloads file_systems"),
         ("model", "name bytes shards runs error"),
         ("cache", "folder demo"),
@@ -88,7 +89,9 @@ fn field_names() {
 fn the_demo_is_in_order() {
     let findings = report(None);
     assert_eq!(findings["model"]["facts"]["runs"], true);
-    assert_eq!(findings["gpu"]["facts"]["cuda_built_in"], false);
+    assert_eq!(findings["gpu"]["facts"]["cuda_built_in"], cfg!(feature = "cuda"));
+    let cuda = &findings["cuda"]["facts"];
+    assert_eq!(cuda["devices"].as_array().unwrap().is_empty(), cuda["why_not"].is_string(), "{cuda}");
     assert!(findings["instructions"]["facts"]["used"].is_string());
     assert!(findings["memory"]["facts"]["total"].is_u64());
     assert_eq!(findings["cache"]["facts"]["demo"], "absent");

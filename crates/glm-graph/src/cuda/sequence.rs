@@ -31,7 +31,8 @@ impl CudaExecutor {
 
     /// Where the copy of the state begins that the next token reads.
     fn current_copy(&self, slot: usize, len: usize) -> u64 {
-        self.slots[slot].states.0 + if len % 2 == 0 { 0 } else { 4 * self.weights.state_values as u64 }
+        self.slots[slot].states.0
+            + if len.is_multiple_of(2) { 0 } else { 4 * self.weights.state_values as u64 }
     }
 
     fn read<T: bytemuck::Pod>(&self, at: u64, len: usize) -> Result<Vec<T>, ExecError> {

@@ -36,13 +36,16 @@ macro_rules! pass {
     };
 }
 
+/// Hears each position's logits.
+type Rows<'a> = &'a mut dyn FnMut(usize, &[f32]);
+
 impl CudaExecutor {
     /// Feeds tokens; with `rows`, hands out each position's logits.
     pub(super) fn feed(
         &mut self,
         seq: SeqId,
         tokens: &[Token],
-        mut rows: Option<&mut dyn FnMut(usize, &[f32])>,
+        mut rows: Option<Rows<'_>>,
     ) -> Result<(), ExecError> {
         self.check_tokens(tokens)?;
         self.check_room(self.usable(seq)?.tokens.len(), tokens.len())?;

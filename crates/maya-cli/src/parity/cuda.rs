@@ -89,7 +89,7 @@ fn activation(kind: usize, i: usize) -> f32 {
     match kind {
         0 => wave,
         1 => (wave * 3.0).round() * 0.5,
-        2 if i / 32 % 3 == 0 => 0.0,
+        2 if (i / 32).is_multiple_of(3) => 0.0,
         2 => wave * 1e-31,
         _ if i % 97 == 5 => 3e4 * wave,
         _ => wave * 1e-3,

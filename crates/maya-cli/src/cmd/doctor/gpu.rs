@@ -1,16 +1,15 @@
-//! GPUs, their driver, and the library that would talk to it.
+//! GPUs, their driver, the library that talks to it, and what maya can compute on.
 
 use serde_json::{Value as Json, json};
 
 use super::{Finding, several};
 use crate::machine::{Nvidia, System};
-
-/// What this build does with any of it.
-const HERE: &str = "this build computes on the CPU only: CUDA comes later";
+#[cfg(feature = "cuda")]
+use crate::output::bytes;
 
 pub(super) fn findings(system: &System) -> Vec<Finding> {
     let nvidia = Nvidia::of(system, std::env::var_os("LD_LIBRARY_PATH").as_deref());
-    vec![gpu(&nvidia), library(&nvidia)]
+    vec![gpu(&nvidia), library(&nvidia), cuda()]
 }
 
 fn gpu(nvidia: &Nvidia) -> Finding {
@@ -56,7 +55,6 @@ fn gpu(nvidia: &Nvidia) -> Finding {
             found.push_str(&format!("; CUDA would need {}, which is not here", names.join(" and ")));
         }
     }
-    found.push_str(&format!("; {HERE}"));
     let gpus: Vec<Json> = nvidia
         .gpus
         .iter()
@@ -68,14 +66,14 @@ fn gpu(nvidia: &Nvidia) -> Finding {
         "gpus": gpus,
         "on_bus": nvidia.on_bus,
         "device_files": nvidia.devices,
-        "cuda_built_in": false,
+        "cuda_built_in": cfg!(feature = "cuda"),
     });
     Finding::new("gpu", found, facts)
 }
 
 fn library(nvidia: &Nvidia) -> Finding {
     let found = match &nvidia.library {
-        Some(path) => format!("{} is here; this build does not load it", path.display()),
+        Some(path) => format!("{} is here", path.display()),
         None if nvidia.driver.is_some() => {
             "libcuda.so.1 is not in any folder that the loader usually searches, though a driver is loaded: a container needs it \
              from the host (NVIDIA container toolkit)"
@@ -85,6 +83,54 @@ fn library(nvidia: &Nvidia) -> Finding {
     };
     let path = nvidia.library.as_ref().map(|p| p.display().to_string());
     Finding::new("cuda library", found, json!({"path": path}))
+}
+
+/// What the driver shows when it is asked.
+#[cfg(feature = "cuda")]
+fn cuda() -> Finding {
+    usable(quant_kernels::cuda::Device::all().map_err(|why| why.to_string()))
+}
+
+/// A build without devices.
+#[cfg(not(feature = "cuda"))]
+fn cuda() -> Finding {
+    let why = "this build computes on the CPU only, since feature `cuda` was left out";
+    Finding::new("cuda", why, json!({"devices": [], "driver_version": null, "why_not": why}))
+}
+
+#[cfg(feature = "cuda")]
+fn usable(devices: Result<Vec<quant_kernels::cuda::Device>, String>) -> Finding {
+    let devices = match devices {
+        Ok(devices) => devices,
+        Err(why) => {
+            let facts = json!({"devices": [], "driver_version": null, "why_not": why});
+            return Finding::new("cuda", format!("maya computes on the CPU: {why}"), facts);
+        }
+    };
+    let names: Vec<String> = devices
+        .iter()
+        .map(|d| format!("cuda:{} {} (sm_{}, {})", d.ordinal, d.name, d.arch(), bytes(d.memory_bytes as u64)))
+        .collect();
+    let driver = devices.first().map(|d| format!("{}.{}", d.driver_version.0, d.driver_version.1));
+    let found = format!(
+        "maya can compute on {}; driver for CUDA {}",
+        names.join(", "),
+        driver.as_deref().unwrap_or("of an unknown version")
+    );
+    let rows: Vec<Json> = devices
+        .iter()
+        .map(|d| {
+            json!({
+                "ordinal": d.ordinal,
+                "name": d.name,
+                "architecture": format!("sm_{}", d.arch()),
+                "memory": d.memory_bytes,
+                "multiprocessors": d.n_multiprocessors,
+                "bus": d.pci_id,
+            })
+        })
+        .collect();
+    Finding::new("cuda", found, json!({"devices": rows, "driver_version": driver, "why_not": null}))
 }
 
 #[cfg(test)]
@@ -128,7 +174,6 @@ mod tests {
             ),
         ] {
             let found = gpu(nvidia).found;
-            assert!(found.ends_with(HERE), "{found}");
             for part in says {
                 assert!(found.contains(part), "{part}: {found}");
             }
@@ -137,5 +182,13 @@ mod tests {
         assert!(!library(&none).found.contains("container toolkit"));
         let here = Nvidia { library: Some("/usr/lib/libcuda.so.1".into()), ..none };
         assert_eq!(library(&here).facts["path"], "/usr/lib/libcuda.so.1");
+    }
+
+    #[cfg(feature = "cuda")]
+    #[test]
+    fn why_no_device_is_used() {
+        let finding = usable(Err("there is no NVIDIA driver".to_owned()));
+        assert_eq!(finding.found, "maya computes on the CPU: there is no NVIDIA driver");
+        assert_eq!(finding.facts["why_not"], "there is no NVIDIA driver");
     }
 }
