@@ -21,6 +21,9 @@ impl Dump {
     /// The file cannot be written, or the model has no experts.
     pub fn start(path: Option<&Path>, engine: &mut Engine) -> Result<Self> {
         let Some(path) = path else { return Ok(Self(None)) };
+        if engine.exec.cpu().is_none() {
+            bail!("--dump-routes: routes are seen where the CPU computes; add --device cpu");
+        }
         let config = engine.model.config();
         let layers = config.trunk.saturating_sub(config.dense_layers);
         if layers == 0 || config.experts > EXPERTS_LIMIT {

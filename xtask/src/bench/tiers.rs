@@ -127,8 +127,19 @@ impl Bench<'_> {
 
     fn decode(&self, ram: &str, tokens: u32, look_ahead: bool) -> Result<Value> {
         let (tokens, repeat) = (tokens.to_string(), self.repeat.to_string());
-        let mut arguments =
-            vec!["bench", "--device", "cpu", "--prefill", "16", "--decode", &tokens, "--repeat", &repeat, "--ram", ram];
+        let mut arguments = vec![
+            "bench",
+            "--device",
+            "cpu",
+            "--prefill",
+            "16",
+            "--decode",
+            &tokens,
+            "--repeat",
+            &repeat,
+            "--ram",
+            ram,
+        ];
         if !look_ahead {
             arguments.push("--no-look-ahead");
         }
@@ -147,8 +158,18 @@ impl Bench<'_> {
         let ids: Vec<String> = (0..prompt).map(|i| (7 + 131 * i % 32_000).to_string()).collect();
         let ids = ids.join(" ");
         let routes = self.path.with_extension("routes.safetensors");
-        let mut arguments =
-            vec!["generate", "--device", "cpu", "--ids", &ids, "--max-tokens", "1", "--temperature", "0", "--json"];
+        let mut arguments = vec![
+            "generate",
+            "--device",
+            "cpu",
+            "--ids",
+            &ids,
+            "--max-tokens",
+            "1",
+            "--temperature",
+            "0",
+            "--json",
+        ];
         arguments.extend(ram.iter().flat_map(|ram| ["--ram", ram]));
         let cached = self.drop_cache()?;
         // A start from a warm cache is another measurement, and a fast one.
