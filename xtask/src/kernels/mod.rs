@@ -110,9 +110,10 @@ fn pack(workspace: &Workspace, out: Option<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// The binary of the dev profile, which the tests share: the compiler's own time is the same under any.
+/// The binary of the dev profile: the compiler's own time is the same under any. It is made as a part of a test, because the
+/// test command makes it so; `cargo build` would choose other features of dependencies and build most of them again.
 fn maya(workspace: &Workspace) -> Result<PathBuf> {
-    run(workspace.command("cargo").args(["build", "--quiet", "-p", "maya-cli"]))?;
+    run(workspace.command("cargo").args(["test", "--quiet", "--workspace", "--no-run", "--test", "alone"]))?;
     Ok(workspace.target().join("debug").join(format!("maya{}", std::env::consts::EXE_SUFFIX)))
 }
 

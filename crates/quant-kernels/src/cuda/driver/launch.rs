@@ -241,7 +241,9 @@ mod tests {
         assert!(args.places().is_ok());
         args = args.u32(0);
         assert_eq!(args.places().err(), Some(DriverError::TooManyArguments));
-        let mut args = Args::new().value(&[0u64; 32]).value(&[0u64; 31]).value(&[0u64; 2]);
+        let mut args = Args::new().value(&[0u64; 128]).value(&[0u64; 64]);
+        assert!(args.places().is_ok());
+        args = args.value(&[0u64; 64]);
         assert_eq!(args.places().err(), Some(DriverError::TooManyArguments));
     }
 }
