@@ -15,12 +15,10 @@ use crate::workspace::Workspace;
 struct Target {
     name: &'static str,
     folder: &'static str,
-    package: &'static str,
     example: &'static str,
 }
 
-const TARGETS: &[Target] =
-    &[Target { name: "header", folder: "crates/gguf/fuzz", package: "gguf", example: "hammer" }];
+const TARGETS: &[Target] = &[Target { name: "header", folder: "crates/gguf/fuzz", example: "hammer" }];
 
 /// What `cargo fuzz` passes to rustc, less the address sanitizer, which needs a nightly toolchain and finds nothing in
 /// safe code: edge counters, their places, and the operands of comparisons.
@@ -41,7 +39,7 @@ pub fn fuzz(workspace: &Workspace, time: Duration) -> Result<Value> {
     let mut runs = Vec::new();
     for target in TARGETS {
         let corpus = workspace.target().join("fuzz").join(target.name);
-        let mut seeds = example(workspace, target);
+        let mut seeds = example(workspace, target)?;
         run(seeds.arg("--write-seeds").arg(&corpus))?;
         let limit = time + Duration::from_secs(60);
         if has_cpp() {
@@ -55,7 +53,7 @@ pub fn fuzz(workspace: &Workspace, time: Duration) -> Result<Value> {
             run_within(&command, limit).with_context(|| finding(&corpus))?;
         } else {
             println!("no C++ compiler, so no libFuzzer: blind mutation instead of coverage");
-            let mut command = example(workspace, target);
+            let mut command = example(workspace, target)?;
             run_within(command.arg(time.as_secs().to_string()), limit)?;
         }
         let kept = std::fs::read_dir(&corpus).map(Iterator::count).unwrap_or_default();
@@ -67,11 +65,13 @@ pub fn fuzz(workspace: &Workspace, time: Duration) -> Result<Value> {
     Ok(Value::Array(runs))
 }
 
-/// The dev profile, which the tests share: what reads untrusted bytes is optimised there too, and sums are checked.
-fn example(workspace: &Workspace, target: &Target) -> Command {
-    let mut command = workspace.command("cargo");
-    command.args(["run", "--quiet", "--package", target.package, "--example", target.example, "--"]);
-    command
+/// The dev profile: what reads untrusted bytes is optimised there too, and sums are checked. Of all packages, as the test
+/// command does it, so that what the tests built is used again.
+fn example(workspace: &Workspace, target: &Target) -> Result<Command> {
+    run(workspace.command("cargo").args(["build", "--quiet", "--workspace", "--example", target.example]))?;
+    let name = format!("{}{}", target.example, std::env::consts::EXE_SUFFIX);
+    let binary = workspace.target().join("debug").join("examples").join(name);
+    Ok(workspace.command(&binary.to_string_lossy()))
 }
 
 fn build(workspace: &Workspace, target: &Target) -> Result<PathBuf> {
