@@ -21,7 +21,7 @@ mod site;
 mod store;
 mod tiers;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use quant_kernels::{Cpu, Isa, Precision};
@@ -38,11 +38,12 @@ use tiers::Tiers;
 pub use tiers::{LayerPass, TierCounters, TierOptions, TierPlan};
 
 use crate::error::ExecError;
-use crate::executor::{Counters, Executor, Input, SeqId, Step, StepRow, Ticket, Token, Want};
+use crate::executor::{Counters, Executor, SeqId, Step, StepRow, Ticket, Token};
 use crate::model::Model;
 use crate::plan::{MemoryPlan, batch_rows, plan};
 use crate::sampler::Sampler;
 use crate::state::{Checkpoint, Kv, Sequence};
+use crate::steps::{Answers, Limits, Standing};
 
 pub(crate) use head::rows_at_once as logit_rows;
 
@@ -77,8 +78,7 @@ pub struct CpuExecutor {
     store: Store,
     scratch: Scratch,
     sampler: Sampler,
-    answers: VecDeque<(u64, Vec<StepRow>)>,
-    next_ticket: u64,
+    answers: Answers,
     counters: Counters,
     observer: Option<Box<dyn Observer>>,
 }
@@ -124,8 +124,7 @@ impl CpuExecutor {
             store: Store::new(tiers, ahead),
             scratch: Scratch { workers: Workers::new(threads), ..Scratch::default() },
             sampler: Sampler::default(),
-            answers: VecDeque::new(),
-            next_ticket: 0,
+            answers: Answers::default(),
             counters: Counters::default(),
             observer: None,
             model,
@@ -227,17 +226,8 @@ impl CpuExecutor {
         result
     }
 
-    fn check_tokens(&self, tokens: &[Token]) -> Result<(), ExecError> {
-        let vocab = self.model.vocab();
-        match tokens.iter().position(|token| *token as usize >= vocab) {
-            Some(at) => Err(ExecError::TokenRange { token: tokens[at], at, vocab }),
-            None => Ok(()),
-        }
-    }
-
-    fn check_room(&self, len: usize, extra: usize) -> Result<(), ExecError> {
-        let wanted = len.saturating_add(extra);
-        if wanted > self.ctx { Err(ExecError::Context { wanted, ctx: self.ctx }) } else { Ok(()) }
+    fn limits(&self) -> Limits {
+        Limits { vocab: self.model.vocab(), ctx: self.ctx }
     }
 
     /// A sequence that exists and has not failed.
@@ -261,31 +251,6 @@ impl CpuExecutor {
         sequence.broken = error.is_some();
         self.sequences.insert(id, sequence);
         error.map_or(Ok(()), Err)
-    }
-
-    /// The tokens that the steps feed, after every check that can be made beforehand.
-    fn step_tokens(&self, steps: &[Step]) -> Result<Vec<Token>, ExecError> {
-        let vocab = self.model.vocab();
-        let mut tokens = Vec::with_capacity(steps.len());
-        for (at, step) in steps.iter().enumerate() {
-            if steps[..at].iter().any(|other| other.seq == step.seq) {
-                return Err(ExecError::Twice(step.seq));
-            }
-            let sequence = self.usable(step.seq)?;
-            self.check_room(sequence.tokens.len(), 1)?;
-            if let Want::Sample(params) | Want::Both(params) = &step.want {
-                params.check(vocab)?;
-            }
-            let token = match step.input {
-                Input::Token(token) => token,
-                Input::LastSampled => sequence.sampled.ok_or(ExecError::NothingSampled(step.seq))?,
-            };
-            if token as usize >= vocab {
-                return Err(ExecError::TokenRange { token, at, vocab });
-            }
-            tokens.push(token);
-        }
-        Ok(tokens)
     }
 }
 
@@ -335,7 +300,10 @@ impl Executor for CpuExecutor {
     }
 
     fn submit(&mut self, steps: &[Step]) -> Result<Ticket, ExecError> {
-        let tokens = self.step_tokens(steps)?;
+        let tokens = self.limits().step_tokens(steps, |seq| {
+            let sequence = self.usable(seq)?;
+            Ok(Standing { len: sequence.tokens.len(), sampled: sequence.sampled })
+        })?;
         for step in steps {
             self.reserve(step.seq, 1)?;
         }
@@ -343,16 +311,11 @@ impl Executor for CpuExecutor {
         for (steps, tokens) in steps.chunks(self.rows).zip(tokens.chunks(self.rows)) {
             self.steps(steps, tokens, &mut answer)?;
         }
-        let ticket = self.next_ticket;
-        self.next_ticket += 1;
-        self.answers.push_back((ticket, answer));
-        Ok(Ticket(ticket))
+        Ok(self.answers.keep(answer))
     }
 
     fn poll(&mut self, ticket: Ticket) -> Result<Vec<StepRow>, ExecError> {
-        let at = self.answers.iter().position(|(other, _)| *other == ticket.0);
-        let answer = at.and_then(|at| self.answers.remove(at));
-        answer.map(|(_, rows)| rows).ok_or(ExecError::UnknownTicket(ticket.0))
+        self.answers.take(ticket)
     }
 
     fn save(&self, seq: SeqId) -> Result<Checkpoint, ExecError> {
@@ -364,7 +327,7 @@ impl Executor for CpuExecutor {
         if checkpoint.fingerprint != self.model.fingerprint() || checkpoint.kv != self.kv {
             return Err(ExecError::ForeignCheckpoint);
         }
-        self.check_room(checkpoint.len(), 0)?;
+        self.limits().check_room(checkpoint.len(), 0)?;
         let sequence = self.sequences.get_mut(&seq).ok_or(ExecError::UnknownSequence(seq))?;
         *sequence = checkpoint.sequence.try_clone()?;
         self.counters.restored += 1;

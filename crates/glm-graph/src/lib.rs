@@ -23,6 +23,7 @@ pub mod probe;
 pub mod router;
 mod sampler;
 mod state;
+mod steps;
 pub mod weights;
 
 pub use config::{Config, MixerKind};

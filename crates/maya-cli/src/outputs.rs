@@ -63,13 +63,17 @@ impl Place {
         if let (Ok(folder), Some(name)) = (fs::canonicalize(folder), end.file_name()) {
             end = folder.join(name);
         }
-        let file = fs::metadata(&end).ok().map(|meta| (meta.dev(), meta.ino()));
-        Self { path: end, file }
+        Self { file: device_and_inode(&end), path: end }
     }
 
     fn is(&self, other: &Self) -> bool {
         self.path == other.path || (self.file.is_some() && self.file == other.file)
     }
+}
+
+/// Device and inode of what is at `path`: equal for all names of one file. `None` where nothing can be looked at.
+pub fn device_and_inode(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
 #[cfg(test)]

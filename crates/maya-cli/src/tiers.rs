@@ -1,6 +1,5 @@
 //! Which part of the model is kept where: from flags, from what the machine has, and from what was learnt before.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -12,6 +11,7 @@ use crate::args::{Amount, Budget, DriveChoice, TierArgs};
 use crate::engine::Engine;
 use crate::machine::Memory;
 use crate::output::{bytes, note};
+use crate::outputs::device_and_inode;
 
 /// The options of the tiers and what follows from them, or `None` where the file's map serves: everything fits, or the model is in the program.
 ///
@@ -150,14 +150,14 @@ fn is_in_files(model: &Model) -> bool {
 /// The files of each copy of the model, in order. What reads them compares their bytes; a name of the same file again is
 /// no copy, and would halve what one drive gives.
 fn copies(paths: &[PathBuf], model: &Model) -> Result<Vec<Vec<PathBuf>>> {
-    let file = |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
-    let mut seen: Vec<_> = model.gguf().shards().iter().map(|s| (file(&s.path), s.path.clone())).collect();
+    let mut seen: Vec<_> =
+        model.gguf().shards().iter().map(|s| (device_and_inode(&s.path), s.path.clone())).collect();
     let mut copies = Vec::with_capacity(paths.len());
     for path in paths {
         let copy = gguf::Model::open(path).with_context(|| format!("--mirror {}", path.display()))?;
         let mut shards = Vec::with_capacity(copy.shards().len());
         for shard in copy.shards() {
-            let this = file(&shard.path);
+            let this = device_and_inode(&shard.path);
             if let Some((_, other)) = seen.iter().find(|(seen, _)| this.is_some() && *seen == this) {
                 bail!(
                     "--mirror {}: {} is the same file as {}, not a copy of it",

@@ -28,7 +28,7 @@ impl CpuExecutor {
             let expected = next.len() * width;
             return Err(ExecError::Length { what: "the hidden vectors", found: hidden.len(), expected });
         }
-        self.check_tokens(next)?;
+        self.limits().check_tokens(next)?;
         let sequence = self.usable(seq)?;
         let before = sequence.draft_len(config.trunk);
         if before + next.len() > self.ctx {
@@ -71,9 +71,9 @@ impl CpuExecutor {
         mut rows: Option<&mut HiddenRows<'_>>,
         watch: &mut Watch<'_>,
     ) -> Result<(), ExecError> {
-        self.check_tokens(tokens)?;
+        self.limits().check_tokens(tokens)?;
         let before = self.usable(seq)?.tokens.len();
-        self.check_room(before, tokens.len())?;
+        self.limits().check_room(before, tokens.len())?;
         if tokens.is_empty() {
             return Ok(());
         }

@@ -33,7 +33,7 @@ impl CpuExecutor {
     }
 
     pub(crate) fn embedding(&mut self, tokens: &[Token]) -> Result<Vec<f32>, ExecError> {
-        self.check_tokens(tokens)?;
+        self.limits().check_tokens(tokens)?;
         let scratch = &mut self.scratch;
         self.pool.install(|| forward::embed(&self.model, tokens, scratch));
         scratch.faults.take();

@@ -18,17 +18,18 @@ mod token;
 mod units;
 mod weights;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use quant_kernels::Quant;
 use quant_kernels::cuda::{Context, Graph, KernelStore, Pinned, StoreOptions, Stream, matvec_tables};
 
 use crate::error::ExecError;
-use crate::executor::{Counters, Executor, Input, SeqId, Step, StepRow, Ticket, Token};
+use crate::executor::{Counters, Executor, SeqId, Step, StepRow, Ticket, Token};
 use crate::model::Model;
 use crate::sampler::Sampler;
 use crate::state::{Checkpoint, Kv};
+use crate::steps::{Answers, Limits, Standing};
 use kernels::Kernels;
 pub use lone_product::DeviceProducts;
 pub use memory::DevicePlan;
@@ -77,8 +78,7 @@ pub struct CudaExecutor {
     sequences: BTreeMap<SeqId, DeviceSequence>,
     next_sequence: u64,
     sampler: Sampler,
-    answers: VecDeque<(u64, Vec<StepRow>)>,
-    next_ticket: u64,
+    answers: Answers,
     counters: Counters,
     options: CudaOptions,
 }
@@ -189,8 +189,7 @@ impl CudaExecutor {
             sequences: BTreeMap::new(),
             next_sequence: 0,
             sampler: Sampler::default(),
-            answers: VecDeque::new(),
-            next_ticket: 0,
+            answers: Answers::default(),
             counters: Counters::default(),
             options,
             model,
@@ -221,17 +220,8 @@ impl CudaExecutor {
         self.context.device()
     }
 
-    fn check_tokens(&self, tokens: &[Token]) -> Result<(), ExecError> {
-        let vocab = self.model.vocab();
-        match tokens.iter().position(|token| *token as usize >= vocab) {
-            Some(at) => Err(ExecError::TokenRange { token: tokens[at], at, vocab }),
-            None => Ok(()),
-        }
-    }
-
-    fn check_room(&self, len: usize, extra: usize) -> Result<(), ExecError> {
-        let wanted = len.saturating_add(extra);
-        if wanted > self.ctx { Err(ExecError::Context { wanted, ctx: self.ctx }) } else { Ok(()) }
+    fn limits(&self) -> Limits {
+        Limits { vocab: self.model.vocab(), ctx: self.ctx }
     }
 
     fn usable(&self, seq: SeqId) -> Result<&DeviceSequence, ExecError> {
@@ -284,21 +274,19 @@ impl Executor for CudaExecutor {
     }
 
     fn submit(&mut self, steps: &[Step]) -> Result<Ticket, ExecError> {
-        let tokens = self.step_tokens(steps)?;
+        let tokens = self.limits().step_tokens(steps, |seq| {
+            let sequence = self.usable(seq)?;
+            Ok(Standing { len: sequence.tokens.len(), sampled: sequence.sampled })
+        })?;
         let mut answer = Vec::with_capacity(steps.len());
         for (step, token) in steps.iter().zip(tokens) {
             answer.push(self.step(step, token)?);
         }
-        let ticket = self.next_ticket;
-        self.next_ticket += 1;
-        self.answers.push_back((ticket, answer));
-        Ok(Ticket(ticket))
+        Ok(self.answers.keep(answer))
     }
 
     fn poll(&mut self, ticket: Ticket) -> Result<Vec<StepRow>, ExecError> {
-        let at = self.answers.iter().position(|(other, _)| *other == ticket.0);
-        let answer = at.and_then(|at| self.answers.remove(at));
-        answer.map(|(_, rows)| rows).ok_or(ExecError::UnknownTicket(ticket.0))
+        self.answers.take(ticket)
     }
 
     fn save(&self, seq: SeqId) -> Result<Checkpoint, ExecError> {
@@ -310,7 +298,7 @@ impl Executor for CudaExecutor {
         if checkpoint.fingerprint != self.model.fingerprint() || checkpoint.kv != self.kv {
             return Err(ExecError::ForeignCheckpoint);
         }
-        self.check_room(checkpoint.len(), 0)?;
+        self.limits().check_room(checkpoint.len(), 0)?;
         let slot = self.sequences.get(&seq).ok_or(ExecError::UnknownSequence(seq))?.slot;
         self.upload(slot, &checkpoint.sequence)?;
         let sequence = DeviceSequence {
@@ -326,32 +314,5 @@ impl Executor for CudaExecutor {
 
     fn counters(&self) -> Counters {
         Counters { open: self.sequences.len() as u64, ..self.counters }
-    }
-}
-
-impl CudaExecutor {
-    /// The tokens that the steps feed, after every check that can be made beforehand.
-    fn step_tokens(&self, steps: &[Step]) -> Result<Vec<Token>, ExecError> {
-        let vocab = self.model.vocab();
-        let mut tokens = Vec::with_capacity(steps.len());
-        for (at, step) in steps.iter().enumerate() {
-            if steps[..at].iter().any(|other| other.seq == step.seq) {
-                return Err(ExecError::Twice(step.seq));
-            }
-            let sequence = self.usable(step.seq)?;
-            self.check_room(sequence.tokens.len(), 1)?;
-            if let Some(params) = step.want.params() {
-                params.check(vocab)?;
-            }
-            let token = match step.input {
-                Input::Token(token) => token,
-                Input::LastSampled => sequence.sampled.ok_or(ExecError::NothingSampled(step.seq))?,
-            };
-            if token as usize >= vocab {
-                return Err(ExecError::TokenRange { token, at, vocab });
-            }
-            tokens.push(token);
-        }
-        Ok(tokens)
     }
 }

@@ -47,8 +47,8 @@ impl CudaExecutor {
         tokens: &[Token],
         mut rows: Option<Rows<'_>>,
     ) -> Result<(), ExecError> {
-        self.check_tokens(tokens)?;
-        self.check_room(self.usable(seq)?.tokens.len(), tokens.len())?;
+        self.limits().check_tokens(tokens)?;
+        self.limits().check_room(self.usable(seq)?.tokens.len(), tokens.len())?;
         for (at, token) in tokens.iter().enumerate() {
             self.run(seq, *token, rows.is_some())?;
             if let Some(rows) = rows.as_deref_mut() {
@@ -158,7 +158,7 @@ impl CudaExecutor {
             let sequence = self.usable(seq)?;
             (sequence.slot, sequence.tokens.len())
         };
-        self.check_room(position, 1)?;
+        self.limits().check_room(position, 1)?;
         // The streams of the last token are still in the input.
         self.input.slice_mut::<u32>()[0] = position as u32;
         launch::up(&self.stream, &self.input, self.input.bytes(), self.memory.at(self.scratch.position))?;
