@@ -58,6 +58,15 @@ DEV void copy16(u8* to, const u8* from) {
 #endif
 }
 
+// Four bytes.
+DEV void copy4(u8* to, const float* from) {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(shared_address(to)), "l"(from) : "memory");
+#else
+    *reinterpret_cast<float*>(to) = *from;
+#endif
+}
+
 // Ends a group of copies of this thread.
 DEV void copies_end() {
 #if __CUDA_ARCH__ >= 800

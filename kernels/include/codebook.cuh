@@ -33,8 +33,8 @@ struct Codebook {
     // One shift and one three-way operation.
     template <u32 MASK>
     __device__ __forceinline__ u32 offset(u32 word, u32 low) const {
-        constexpr u32 SHIFT = COPIES >= 32 ? 7 : COPIES >= 16 ? 6 : COPIES >= 8 ? 5 : COPIES >= 4 ? 4 : COPIES;
-        static_assert(GRID == 0 || COPIES == 1u << (SHIFT - 2), "4, 8, 16 or 32");
+        constexpr u32 SHIFT = COPIES >= 32 ? 7 : COPIES >= 16 ? 6 : COPIES >= 8 ? 5 : COPIES >= 4 ? 4 : 3;
+        static_assert(GRID == 0 || COPIES == 1u << (SHIFT - 2), "2, 4, 8, 16 or 32");
         const u32 moved = low >= SHIFT ? word >> (low - SHIFT) : word << (SHIFT - low);
         return (moved & (MASK << SHIFT)) | copy;
     }

@@ -268,6 +268,10 @@ impl Executor for CpuExecutor {
         self.ctx
     }
 
+    fn span(&self) -> usize {
+        1
+    }
+
     fn open_sequence(&mut self) -> Result<SeqId, ExecError> {
         let sequence = Sequence::new(self.model.config(), self.kv)?;
         let id = SeqId(self.next_sequence);

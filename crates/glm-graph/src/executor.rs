@@ -105,6 +105,9 @@ pub trait Executor: Send {
     /// Most tokens a sequence may have.
     fn ctx(&self) -> usize;
 
+    /// Tokens that a call of [`prefill`](Self::prefill) should have, where as many are left: fewer take as long.
+    fn span(&self) -> usize;
+
     /// An empty sequence.
     ///
     /// # Errors

@@ -72,7 +72,7 @@ pub fn generate(
 
     let total = prompt.len();
     let mut done = 0;
-    for chunk in head.chunks(options.chunk.max(1)) {
+    for chunk in head.chunks(options.chunk.max(exec.span()).max(1)) {
         if on(GenerateEvent::Prefill { done, total }).is_break() {
             return Ok(Finish::Cancelled);
         }

@@ -117,6 +117,7 @@ mod cuda {
             ctx: options.ctx,
             sequences: SEQUENCES,
             vram: None,
+            span: None,
             store: StoreOptions::from_environment(crate::cmd::kernels::PACK)?,
         };
         it.vram = match args.vram {

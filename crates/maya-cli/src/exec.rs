@@ -93,6 +93,10 @@ impl Executor for Exec {
         either!(self, exec => exec.ctx())
     }
 
+    fn span(&self) -> usize {
+        either!(self, exec => exec.span())
+    }
+
     fn open_sequence(&mut self) -> Result<SeqId, ExecError> {
         either!(self, exec => exec.open_sequence())
     }

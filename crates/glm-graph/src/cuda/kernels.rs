@@ -6,6 +6,7 @@ use quant_kernels::Quant;
 use quant_kernels::cuda::{Kernel, KernelStore, Unit, matvec_pair_unit, matvec_unit};
 
 use super::product::PAIRS;
+use super::span::RowsKernels;
 use super::units;
 use crate::error::ExecError;
 
@@ -22,6 +23,7 @@ pub(super) struct Kernels {
     pub(super) kda128: Kernel,
     pub(super) router: Kernel,
     pub(super) dsa: Dsa,
+    pub(super) rows: RowsKernels,
 }
 
 /// Entries of latent attention.
@@ -67,6 +69,7 @@ impl Kernels {
             kda: entry(&units::KDA, "kda_step")?,
             kda128: entry(&units::KDA, "kda_step128")?,
             router: entry(&units::ROUTER, "router")?,
+            rows: RowsKernels::load(&entry)?,
             dsa: Dsa {
                 prepare: entry(&units::DSA_PREPARE, "dsa_prepare")?,
                 scores: entry(&units::DSA_INDEX, "index_scores")?,

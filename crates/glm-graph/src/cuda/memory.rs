@@ -92,6 +92,12 @@ impl fmt::Display for DevicePlan {
     }
 }
 
+/// Bytes that may be taken: what is free, and no more than `limit`.
+pub(super) fn room(context: &Context, limit: Option<u64>) -> Result<u64, ExecError> {
+    let (free, _) = context.memory()?;
+    Ok(limit.unwrap_or(u64::MAX).min(free as u64))
+}
+
 /// The allocation of a plan.
 #[derive(Debug)]
 pub(super) struct Memory {
@@ -102,7 +108,7 @@ impl Memory {
     /// Takes what the plan asks for, if `limit` and the device have it. Everything but the weights is zero.
     pub(super) fn take(context: &Context, plan: &DevicePlan, limit: Option<u64>) -> Result<Self, ExecError> {
         let (free, _) = context.memory()?;
-        let room = limit.unwrap_or(u64::MAX).min(free as u64);
+        let room = room(context, limit)?;
         if plan.total() > room {
             return Err(ExecError::DeviceMemory {
                 needed: plan.total(),

@@ -12,6 +12,7 @@ mod memory;
 mod product;
 mod scratch;
 mod sequence;
+mod span;
 mod step;
 mod timeline;
 mod token;
@@ -36,6 +37,7 @@ pub use memory::DevicePlan;
 use memory::{Memory, Part, Place};
 use scratch::{Scratch, SlotPlaces};
 use sequence::DeviceSequence;
+use span::SpanPlaces;
 pub use timeline::LaunchTime;
 pub use units::UNITS;
 use weights::{FfnPlaces, MixerPlaces, Weights};
@@ -53,6 +55,9 @@ pub struct CudaOptions {
     pub sequences: usize,
     /// Most bytes of device memory; `None` for all that is free.
     pub vram: Option<u64>,
+    /// Tokens of a prompt that go through the model at once, at most; `None` for as many as memory allows, up to 2048. They
+    /// change no bit.
+    pub span: Option<usize>,
     /// Where device code comes from.
     pub store: StoreOptions,
 }
@@ -63,9 +68,13 @@ pub struct CudaExecutor {
     graphs: Vec<[Option<Graph>; 2]>,
     input: Pinned,
     output: Pinned,
+    span_input: Pinned,
+    span_faults: Pinned,
+    span_output: Pinned,
     model: Arc<Model>,
     weights: Weights,
     scratch: Scratch,
+    span: SpanPlaces,
     slots: Vec<SlotPlaces>,
     kernels: Kernels,
     memory: Memory,
@@ -88,12 +97,25 @@ struct Layout {
     plan: DevicePlan,
     weights: Weights,
     scratch: Scratch,
+    span: SpanPlaces,
     slots: Vec<SlotPlaces>,
     tables: HashMap<Quant, Place>,
 }
 
 impl Layout {
-    fn of(model: &Model, options: &CudaOptions) -> Self {
+    /// With the longest spans that fit into `room` bytes; with the shortest if none do.
+    fn within(model: &Model, options: &CudaOptions, room: u64) -> Self {
+        let mut rows = options.span.unwrap_or(span::MOST_ROWS).min(options.ctx).max(1);
+        loop {
+            let layout = Self::of(model, options, rows);
+            if layout.plan.total() <= room || rows <= span::FEWEST_ROWS {
+                return layout;
+            }
+            rows = (rows / 2).max(span::FEWEST_ROWS);
+        }
+    }
+
+    fn of(model: &Model, options: &CudaOptions, rows: usize) -> Self {
         let (config, mut plan) = (model.config(), DevicePlan::default());
         let weights = Weights::plan(model, &mut plan);
         let formats = formats(&weights);
@@ -103,10 +125,11 @@ impl Layout {
         });
         let tables = tables.collect();
         let scratch = Scratch::plan(config, model.vocab(), options.kv, options.ctx, &mut plan);
+        let span = SpanPlaces::plan(config, model.vocab(), options.ctx, rows, &mut plan);
         let slots = (0..options.sequences)
             .map(|_| SlotPlaces::plan(config, &weights, options.kv, options.ctx, &mut plan))
             .collect();
-        Self { plan, weights, scratch, slots, tables }
+        Self { plan, weights, scratch, span, slots, tables }
     }
 }
 
@@ -142,10 +165,10 @@ fn formats(weights: &Weights) -> Vec<Quant> {
 }
 
 impl CudaExecutor {
-    /// What an executor with these options takes of the device's memory.
+    /// What an executor with these options takes of the device's memory at least: with more, spans are longer.
     #[must_use]
     pub fn plan(model: &Model, options: &CudaOptions) -> DevicePlan {
-        Layout::of(model, options).plan
+        Layout::within(model, options, 0).plan
     }
 
     /// Takes the device's memory and brings every weight there. `told` hears of bytes as they come.
@@ -159,7 +182,8 @@ impl CudaExecutor {
         told: &mut dyn FnMut(u64),
     ) -> Result<Self, ExecError> {
         let context = Context::new(options.device)?;
-        let Layout { plan, weights, scratch, slots, tables } = Layout::of(&model, &options);
+        let room = memory::room(&context, options.vram)?;
+        let Layout { plan, weights, scratch, span, slots, tables } = Layout::within(&model, &options, room);
         let mut memory = Memory::take(&context, &plan, options.vram)?;
         let store = KernelStore::open(&context, options.store.clone());
         let addresses = tables.iter().map(|(quant, place)| (*quant, memory.at(*place))).collect();
@@ -175,6 +199,10 @@ impl CudaExecutor {
             graphs: (0..options.sequences).map(|_| [None, None]).collect(),
             input: Pinned::new(&context, 16 + 4 * config.residual())?,
             output: Pinned::new(&context, 4 * model.vocab() + 16)?,
+            span_input: Pinned::new(&context, 4 * span.rows * config.hidden)?,
+            span_faults: Pinned::new(&context, 4 * span.rows)?,
+            span_output: Pinned::new(&context, 4 * span.logit_rows * model.vocab())?,
+            span,
             weights,
             scratch,
             free: (0..slots.len()).collect(),
@@ -237,6 +265,10 @@ impl Executor for CudaExecutor {
 
     fn ctx(&self) -> usize {
         self.ctx
+    }
+
+    fn span(&self) -> usize {
+        self.span.rows
     }
 
     fn open_sequence(&mut self) -> Result<SeqId, ExecError> {

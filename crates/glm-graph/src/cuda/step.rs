@@ -2,9 +2,8 @@
 
 use quant_kernels::cuda::Graph;
 
-use super::product::Room;
 use super::timeline::{LaunchTime, Timeline};
-use super::token::{FIRST_LAYER, Pass};
+use super::token::FIRST_LAYER;
 use super::{CudaExecutor, launch};
 use crate::error::ExecError;
 use crate::executor::{SeqId, Step, StepRow, Token, Want};
@@ -17,7 +16,7 @@ fn fault_at(vocab: usize) -> usize {
 /// A pass over fields of an executor; not a method, since recording writes to another field.
 macro_rules! pass {
     ($it:expr, $slot:expr, $timeline:expr) => {
-        Pass {
+        $crate::cuda::token::Pass {
             config: $it.model.config(),
             weights: &$it.weights,
             kernels: &$it.kernels,
@@ -25,7 +24,7 @@ macro_rules! pass {
             scratch: &$it.scratch,
             slot: &$it.slots[$slot],
             stream: &$it.stream,
-            room: Room {
+            room: $crate::cuda::product::Room {
                 processors: $it.context.device().n_multiprocessors,
                 smem: $it.context.device().smem_optin_bytes,
             },
@@ -35,9 +34,23 @@ macro_rules! pass {
         }
     };
 }
+pub(super) use pass;
 
 /// Hears each position's logits.
-type Rows<'a> = &'a mut dyn FnMut(usize, &[f32]);
+pub(super) type Rows<'a> = &'a mut dyn FnMut(usize, &[f32]);
+
+/// Fewer tokens than this go one by one.
+const SPAN_FROM: usize = 4;
+
+/// What a fault word says.
+pub(super) fn not_finite(seq: SeqId, fault: u32, position: usize) -> ExecError {
+    ExecError::NotFinite {
+        seq,
+        layer: fault.saturating_sub(FIRST_LAYER) as usize,
+        what: if fault < FIRST_LAYER { "the input of a product" } else { "the streams or the mixer" },
+        position,
+    }
+}
 
 impl CudaExecutor {
     /// Feeds tokens; with `rows`, hands out each position's logits.
@@ -49,12 +62,21 @@ impl CudaExecutor {
     ) -> Result<(), ExecError> {
         self.limits().check_tokens(tokens)?;
         self.limits().check_room(self.usable(seq)?.tokens.len(), tokens.len())?;
-        for (at, token) in tokens.iter().enumerate() {
-            self.run(seq, *token, rows.is_some())?;
-            if let Some(rows) = rows.as_deref_mut() {
-                rows(at, self.logits());
-            }
-            self.counters.prefilled += 1;
+        let mut at = 0;
+        while at < tokens.len() {
+            let left = &tokens[at..];
+            let took = if left.len() < SPAN_FROM {
+                self.run(seq, left[0], rows.is_some())?;
+                if let Some(rows) = rows.as_deref_mut() {
+                    rows(at, self.logits());
+                }
+                1
+            } else {
+                let told = rows.as_deref_mut().map(|rows| rows as Rows<'_>);
+                self.span(seq, left, at, told, None)?
+            };
+            at += took;
+            self.counters.prefilled += took as u64;
         }
         Ok(())
     }
@@ -116,12 +138,7 @@ impl CudaExecutor {
         if fault != 0 {
             sequence.broken = true;
             self.memory.buffer.write(self.scratch.fault.0 as usize, &[0; 4])?;
-            return Err(ExecError::NotFinite {
-                seq,
-                layer: fault.saturating_sub(FIRST_LAYER) as usize,
-                what: if fault < FIRST_LAYER { "the input of a product" } else { "the streams or the mixer" },
-                position,
-            });
+            return Err(not_finite(seq, fault, position));
         }
         Ok(())
     }

@@ -106,8 +106,20 @@ impl Pass<'_> {
         grid: Grid,
         args: Args,
     ) -> Result<(), DriverError> {
+        self.put_bytes(what, kernel, grid, args, 0)
+    }
+
+    /// Puts a launch that reads so many bytes of weights on the stream.
+    pub(super) fn put_bytes(
+        &self,
+        what: &'static str,
+        kernel: &Kernel,
+        grid: Grid,
+        args: Args,
+        bytes: u64,
+    ) -> Result<(), DriverError> {
         launch::kernel(self.stream, kernel, grid, args)?;
-        self.timeline.map_or(Ok(()), |timeline| timeline.mark(self.stream, what, 0))
+        self.timeline.map_or(Ok(()), |timeline| timeline.mark(self.stream, what, bytes))
     }
 
     pub(super) fn products(&self, what: &'static str, list: &[Product]) -> Result<(), DriverError> {
@@ -119,10 +131,7 @@ impl Pass<'_> {
                 .pointer(self.kernels.tables(batch.formats[1]))
                 .pointer(self.at(self.scratch.fault));
             let grid = Grid::new(batch.blocks, batch.threads).with_smem(batch.smem).early();
-            launch::kernel(self.stream, kernel, grid, args)?;
-            if let Some(timeline) = self.timeline {
-                timeline.mark(self.stream, what, batch.bytes())?;
-            }
+            self.put_bytes(what, kernel, grid, args, batch.bytes())?;
         }
         Ok(())
     }
@@ -324,9 +333,7 @@ impl Pass<'_> {
             };
             Product { quant: part.quant, task }
         };
-        // Gate and up of one format that lie side by side are one matrix.
-        let joined = w.gate.quant == w.up.quant
-            && w.gate.rows * w.gate.quant.row_bytes(w.gate.cols).unwrap_or(0) == w.up.offset;
+        let joined = w.joined();
         let mut wide = Vec::new();
         let mut down = Vec::new();
         for rank in 0..c.experts_used {

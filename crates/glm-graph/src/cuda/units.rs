@@ -14,6 +14,10 @@ const ORDER: (&str, &str) = ("order.cuh", device_code!("include/order.cuh"));
 const DOTS: (&str, &str) = ("dots.cuh", device_code!("include/dots.cuh"));
 const INDEXER: (&str, &str) = ("indexer.cuh", device_code!("include/indexer.cuh"));
 const ATTEND: (&str, &str) = ("attend.cuh", device_code!("include/attend.cuh"));
+const TILE_ROWS: (&str, &str) = ("tile_rows.cuh", device_code!("include/tile_rows.cuh"));
+const INDEX_ROWS: (&str, &str) = ("index_rows.cuh", device_code!("include/index_rows.cuh"));
+const ATTEND_ROWS: (&str, &str) = ("attend_rows.cuh", device_code!("include/attend_rows.cuh"));
+const MIX_ROWS: (&str, &str) = ("mix_rows.cuh", device_code!("include/mix_rows.cuh"));
 
 /// Hyper-connections.
 pub(super) static SITE: Unit = Unit {
@@ -63,5 +67,57 @@ pub(super) static DSA_ATTEND: Unit = Unit {
     entries: &["attend_scores", "attend_softmax", "attend_mix"],
 };
 
+/// Routes of a span, and the rows of each expert.
+pub(super) static EXPERTS: Unit = Unit {
+    name: "experts",
+    source: device_code!("rows/experts.cu"),
+    headers: &[BASE, CANON],
+    entries: &["rows_route", "rows_order", "rows_tiles"],
+};
+
+/// What a span's rows add to the caches of latent attention.
+pub(super) static DSA_ROWS_PREPARE: Unit = Unit {
+    name: "dsa_rows_prepare",
+    source: device_code!("rows/dsa_rows_prepare.cu"),
+    headers: &[BASE, CANON, DOTS, ATTEND, INDEXER],
+    entries: &["dsa_rows_prepare", "dsa_rows_pool"],
+};
+
+/// Which positions a span's rows attend to.
+pub(super) static DSA_ROWS_INDEX: Unit = Unit {
+    name: "dsa_rows_index",
+    source: device_code!("rows/dsa_rows_index.cu"),
+    headers: &[BASE, CANON, DOTS, ATTEND, INDEXER, TILE_ROWS, INDEX_ROWS],
+    entries: &["index_rows_scores", "top_rows_choose"],
+};
+
+/// Scores of a span's attention.
+pub(super) static DSA_ROWS_SCORES: Unit = Unit {
+    name: "dsa_rows_scores",
+    source: device_code!("rows/dsa_rows_scores.cu"),
+    headers: &[BASE, CANON, DOTS, ATTEND, TILE_ROWS, ATTEND_ROWS],
+    entries: &["attend_rows_scores"],
+};
+
+/// Its weights and weighted sums.
+pub(super) static DSA_ROWS_MIX: Unit = Unit {
+    name: "dsa_rows_mix",
+    source: device_code!("rows/dsa_rows_mix.cu"),
+    headers: &[BASE, CANON, DOTS, ATTEND, TILE_ROWS, MIX_ROWS],
+    entries: &["attend_rows_softmax", "attend_rows_mix"],
+};
+
 /// All of them.
-pub static UNITS: [&Unit; 6] = [&SITE, &KDA, &ROUTER, &DSA_PREPARE, &DSA_INDEX, &DSA_ATTEND];
+pub static UNITS: [&Unit; 11] = [
+    &SITE,
+    &KDA,
+    &ROUTER,
+    &DSA_PREPARE,
+    &DSA_INDEX,
+    &DSA_ATTEND,
+    &EXPERTS,
+    &DSA_ROWS_PREPARE,
+    &DSA_ROWS_INDEX,
+    &DSA_ROWS_SCORES,
+    &DSA_ROWS_MIX,
+];

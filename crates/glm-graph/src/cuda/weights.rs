@@ -102,6 +102,14 @@ pub(super) struct MoePlaces {
     pub(super) shared: SwiGluPlaces,
 }
 
+impl MoePlaces {
+    /// Whether an expert's gate and up are one matrix: of one format and side by side.
+    pub(super) fn joined(&self) -> bool {
+        let gate_bytes = self.gate.quant.row_bytes(self.gate.cols).map(|bytes| self.gate.rows * bytes);
+        self.gate.quant == self.up.quant && gate_bytes == Some(self.up.offset)
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 pub(super) enum MixerPlaces {
     Kda(KdaPlaces),

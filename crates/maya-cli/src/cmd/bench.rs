@@ -124,7 +124,7 @@ fn timed(
 ) -> Result<(Duration, Duration)> {
     let interrupted = || if interrupt::pressed() { Err(anyhow!("interrupted")) } else { Ok(()) };
     let started = Instant::now();
-    for chunk in prompt.chunks(CHUNK * 4) {
+    for chunk in prompt.chunks((CHUNK * 4).max(engine.exec.span())) {
         interrupted()?;
         engine.exec.prefill(seq, chunk)?;
     }

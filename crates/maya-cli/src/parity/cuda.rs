@@ -17,6 +17,10 @@ const LEVEL: &str = "cuda";
 const CTX: usize = 640;
 /// Tokens that are decoded after each prompt.
 const DECODED: usize = 12;
+/// Lengths in which a prompt is fed in turn: whole spans, parts of one, and single tokens.
+const PIECES: [usize; 6] = [64, 1, 4, 5, 37, 1];
+/// Tokens of a span, so that long prompts take several.
+const SPAN: usize = 96;
 /// The device of the comparisons.
 const DEVICE: u32 = 0;
 
@@ -42,7 +46,7 @@ pub fn run(fixtures: &Fixtures, table: &mut Table) -> Result<()> {
         let Some(loaded) = subject.load(LEVEL, fixtures, table)? else { continue };
         for kv in [Kv::F16, Kv::F32] {
             let options =
-                CudaOptions { device: DEVICE, kv, ctx: CTX, sequences: 2, vram: None, store: store.clone() };
+                CudaOptions { device: DEVICE, kv, ctx: CTX, sequences: 2, vram: None, span: Some(SPAN), store: store.clone() };
             let mut device = CudaExecutor::new(loaded.model.clone(), options, &mut |_| ())?;
             let mut cpu = loaded.executor(Precision::Fast, kv)?;
             for prompt in loaded.golden.prompts() {
@@ -121,6 +125,24 @@ fn compare(
     let found = scored(device, mine, &tokens)?;
     let expected = scored(cpu, theirs, &tokens)?;
     row("logits".to_owned(), different(&expected, &found))?;
+
+    // However a prompt is cut, and whichever kernels take it, the state is the same.
+    let cut = device.open_sequence()?;
+    let mut left = &tokens[..];
+    for piece in PIECES.into_iter().cycle() {
+        let (now, later) = left.split_at(piece.min(left.len()));
+        if piece == 1 {
+            now.iter().try_for_each(|token| logits(device, cut, *token).map(drop))?;
+        } else {
+            device.prefill(cut, now)?;
+        }
+        left = later;
+        if left.is_empty() {
+            break;
+        }
+    }
+    row("saved states of a cut prompt".to_owned(), usize::from(device.save(cut)? != device.save(mine)?))?;
+    device.close_sequence(cut)?;
 
     let mut next = argmax(&expected[expected.len() - cpu.vocab()..]);
     let mut differing = 0;

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use sha2::{Digest, Sha256};
 
 use super::matvec::MATVECS;
+use super::rows;
 
 /// Text that is compiled by itself, embedded in the binary.
 #[derive(Debug, PartialEq, Eq)]
@@ -40,7 +41,8 @@ pub static PROBE: Unit = Unit {
 /// The units of this crate: the probe, and the products.
 #[must_use]
 pub fn units() -> Vec<&'static Unit> {
-    std::iter::once(&PROBE).chain(MATVECS.iter().map(|(_, unit)| unit)).collect()
+    let matvecs = MATVECS.iter().map(|(_, unit)| unit);
+    std::iter::once(&PROBE).chain(matvecs).chain(rows::UNITS).collect()
 }
 
 /// A real architecture: `sm_90` is 90.

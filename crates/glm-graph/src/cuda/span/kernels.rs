@@ -1,0 +1,62 @@
+//! The device code of spans, loaded.
+
+use quant_kernels::Family;
+use quant_kernels::cuda::{Kernel, QUANTIZE, Unit, rows_unit};
+
+use crate::cuda::units;
+use crate::error::ExecError;
+
+/// Entries by what they are for.
+pub(in crate::cuda) struct RowsKernels {
+    /// By family; the large variant, then the small one.
+    products: [Vec<Kernel>; 3],
+    pub(super) swiglu: Kernel,
+    pub(super) quantize: Kernel,
+    pub(super) route: Kernel,
+    pub(super) order: Kernel,
+    pub(super) tiles: Kernel,
+    pub(super) dsa_prepare: Kernel,
+    pub(super) dsa_pool: Kernel,
+    pub(super) index_scores: Kernel,
+    pub(super) top_choose: Kernel,
+    pub(super) attend_scores: Kernel,
+    pub(super) attend_softmax: Kernel,
+    pub(super) attend_mix: Kernel,
+}
+
+impl RowsKernels {
+    /// `entry` loads one, of a unit.
+    pub(in crate::cuda) fn load(
+        entry: impl Fn(&'static Unit, &str) -> Result<Kernel, ExecError>,
+    ) -> Result<Self, ExecError> {
+        let of = |family: Family| -> Result<Vec<Kernel>, ExecError> {
+            let unit = rows_unit(family);
+            let entries = unit.entries.iter().filter(|name| **name != "rows_swiglu");
+            entries.map(|name| entry(unit, name)).collect()
+        };
+        Ok(Self {
+            products: [of(Family::Wide)?, of(Family::Narrow)?, of(Family::Float)?],
+            swiglu: entry(rows_unit(Family::Float), "rows_swiglu")?,
+            quantize: entry(&QUANTIZE, "rows_quantize")?,
+            route: entry(&units::EXPERTS, "rows_route")?,
+            order: entry(&units::EXPERTS, "rows_order")?,
+            tiles: entry(&units::EXPERTS, "rows_tiles")?,
+            dsa_prepare: entry(&units::DSA_ROWS_PREPARE, "dsa_rows_prepare")?,
+            dsa_pool: entry(&units::DSA_ROWS_PREPARE, "dsa_rows_pool")?,
+            index_scores: entry(&units::DSA_ROWS_INDEX, "index_rows_scores")?,
+            top_choose: entry(&units::DSA_ROWS_INDEX, "top_rows_choose")?,
+            attend_scores: entry(&units::DSA_ROWS_SCORES, "attend_rows_scores")?,
+            attend_softmax: entry(&units::DSA_ROWS_MIX, "attend_rows_softmax")?,
+            attend_mix: entry(&units::DSA_ROWS_MIX, "attend_rows_mix")?,
+        })
+    }
+
+    pub(super) fn product(&self, family: Family, variant: usize) -> &Kernel {
+        let family = match family {
+            Family::Wide => 0,
+            Family::Narrow => 1,
+            Family::Float => 2,
+        };
+        &self.products[family][variant]
+    }
+}

@@ -1,0 +1,153 @@
+//! Many tokens of one sequence through the model, layer by layer: each weight is read once for all of them.
+//!
+//! The bits are those of one token after the other: every kernel keeps the order of each row's operations, the
+//! recurrence included. So it does not matter where a prompt is cut, and there is one class of kernels, not two.
+
+mod dsa;
+mod feed;
+mod kda;
+mod kernels;
+mod moe;
+mod places;
+mod product;
+mod site;
+
+use quant_kernels::cuda::DriverError;
+
+pub(super) use kernels::RowsKernels;
+pub(super) use places::{FEWEST_ROWS, MOST_ROWS, SpanPlaces};
+use product::Vectors;
+
+use super::token::Pass;
+use super::weights::{BlockPlaces, DsaPlaces, FfnPlaces, KdaPlaces, MixerPlaces, Placed};
+
+/// What the streams wait to take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pending {
+    /// Nothing was there before: all streams are the token's embedding.
+    Embedding,
+    /// One vector.
+    Vector,
+    /// Weighted experts and the shared one.
+    Experts,
+}
+
+/// Rows of one sequence, the first of them at position `first`.
+pub(super) struct Span<'a> {
+    pub(super) pass: Pass<'a>,
+    pub(super) places: &'a SpanPlaces,
+    pub(super) first: usize,
+    pub(super) rows: usize,
+}
+
+impl Span<'_> {
+    /// From the embeddings in `y` to what the next token needs; with `to_head`, to the input of the head in `x`.
+    pub(super) fn run(&self, to_head: bool) -> Result<(), DriverError> {
+        let blocks = &self.pass.weights.blocks;
+        let mut pending = Pending::Embedding;
+        for (layer, block) in blocks.iter().enumerate() {
+            self.site(layer, Some(&block.sites[0]), pending)?;
+            match &block.mixer {
+                MixerPlaces::Kda(w) => self.kda(layer, w)?,
+                MixerPlaces::Dsa(w) => self.dsa(w)?,
+            }
+            if layer + 1 == blocks.len() && !to_head {
+                return Ok(());
+            }
+            self.site(layer, Some(&block.sites[1]), Pending::Vector)?;
+            pending = self.ffn(layer, block)?;
+        }
+        self.site(blocks.len(), None, pending)
+    }
+
+    /// The logits of `n` rows from row `from` on, into `logits`.
+    pub(super) fn head(&self, from: usize, n: usize) -> Result<(), DriverError> {
+        let p = self.places;
+        let w = &self.pass.weights.output;
+        let x = Vectors { rows: n, ..self.vectors(self.pass.behind(p.x, from * w.cols), w.cols, w.cols) };
+        self.products("head", &x, &[self.product(w, self.pass.at(p.logits), w.rows)])
+    }
+
+    /// One vector a row, `stride` values apart.
+    fn vectors(&self, x: u64, stride: usize, k: usize) -> Vectors {
+        Vectors { x, stride, k, rows: self.rows, parts: 1, share: 1, gate: None }
+    }
+
+    /// Products of the matrices `list` with the normed input, side by side in rows of `width` values at `to`.
+    fn side_by_side(
+        &self,
+        what: &'static str,
+        x: &Vectors,
+        list: &[&Placed],
+        to: u64,
+        width: usize,
+    ) -> Result<(), DriverError> {
+        let mut at = 0;
+        let products = list.iter().map(|w| {
+            at += w.rows;
+            self.product(w, to + 4 * (at - w.rows) as u64, width)
+        });
+        let products: Vec<_> = products.collect();
+        self.products(what, x, &products)
+    }
+
+    fn kda(&self, layer: usize, w: &KdaPlaces) -> Result<(), DriverError> {
+        let (c, p) = (self.pass.config, self.places);
+        let (inner, d) = (c.kda_inner(), c.kda_dim);
+        let width = places::kda_width(c);
+        let x = self.vectors(self.pass.at(p.x), c.hidden, c.hidden);
+        self.side_by_side("kda in", &x, &w.first.each_ref(), self.pass.at(p.first), width)?;
+        // The low ranks of both gates are neighbours.
+        let low = self.pass.behind(p.first, 3 * inner);
+        let low = Vectors { parts: 2, ..self.vectors(low, width, d) };
+        let mut forget = self.product(&w.forget, self.pass.at(p.second), 2 * inner);
+        let mut gate = self.product(&w.gate, self.pass.behind(p.second, inner), 2 * inner);
+        (forget.part, gate.part) = (Some(0), Some(1));
+        self.products("kda gates", &low, &[forget, gate])?;
+        self.kda_steps(layer, w)?;
+        let joined = self.vectors(self.pass.at(p.joined), inner, inner);
+        self.products("kda out", &joined, &[self.product(&w.out, self.pass.at(p.y), c.hidden)])
+    }
+
+    fn dsa(&self, w: &DsaPlaces) -> Result<(), DriverError> {
+        let (c, p) = (self.pass.config, self.places);
+        let queries = c.heads * c.key_dim;
+        let all = queries + c.index_heads * c.index_dim;
+        let x = self.vectors(self.pass.at(p.x), c.hidden, c.hidden);
+        self.side_by_side("dsa in", &x, &w.first.each_ref(), self.pass.at(p.first), places::dsa_width(c))?;
+        self.dsa_prepare(w)?;
+        let low = self.vectors(self.pass.at(p.low), c.q_rank, c.q_rank);
+        self.side_by_side("dsa queries", &low, &[&w.q_b, &w.index_q_b], self.pass.at(p.second), all)?;
+        // Each head's queries meet its own matrix.
+        let heads = Vectors { parts: c.heads, ..self.vectors(self.pass.at(p.second), all, c.key_dim) };
+        self.products(
+            "absorb",
+            &heads,
+            &[self.product(&w.k_b, self.pass.at(p.absorbed), c.heads * c.latent)],
+        )?;
+        self.dsa_choose_and_attend(w)?;
+        let mixed = c.heads * c.latent;
+        let mixed = Vectors { parts: c.heads, ..self.vectors(self.pass.at(p.mixed), mixed, c.latent) };
+        let values = c.heads * c.value_dim;
+        self.products("expand", &mixed, &[self.product(&w.v_b, self.pass.at(p.joined), values)])?;
+        let joined = self.vectors(self.pass.at(p.joined), values, values);
+        self.products("dsa out", &joined, &[self.product(&w.out, self.pass.at(p.y), c.hidden)])
+    }
+
+    fn ffn(&self, layer: usize, block: &BlockPlaces) -> Result<Pending, DriverError> {
+        let (c, p) = (self.pass.config, self.places);
+        let x = self.vectors(self.pass.at(p.x), c.hidden, c.hidden);
+        match &block.ffn {
+            FfnPlaces::Dense(w) => {
+                self.swiglu("dense gate, up", "dense down", &x, w, p.wide, c.clamp_shared[layer])?;
+                Ok(Pending::Vector)
+            }
+            FfnPlaces::Moe(w) => {
+                self.routes(w)?;
+                self.experts(layer, w)?;
+                self.swiglu("shared gate, up", "shared down", &x, &w.shared, p.shared, c.clamp_shared[layer])?;
+                Ok(Pending::Experts)
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Routed experts of a span: routes of all rows, then each expert once for all rows that take it.
+
+use bytemuck::{Pod, Zeroable};
+use quant_kernels::Quant;
+use quant_kernels::cuda::{Args, DriverError, Grid};
+
+use super::super::weights::{InSlot, MoePlaces, Placed};
+use super::Span;
+use super::product::{ByExpert, RowsProduct, Vectors};
+
+/// Threads of a block that routes a row.
+const ROUTE_THREADS: u32 = 128;
+/// And of one that lists an expert's pairs.
+const ORDER_THREADS: u32 = 1024;
+
+/// `Routes` of kernels/rows/experts.cu.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+struct Routes {
+    logits: u64,
+    bias: u64,
+    ids: u64,
+    weights: u64,
+    uses: u64,
+    experts: u32,
+    k: u32,
+    scale: f32,
+    reserved: u32,
+}
+
+const _: () = assert!(size_of::<Routes>() == 56);
+
+impl Span<'_> {
+    /// Which experts each row takes, and which rows each expert has.
+    pub(super) fn routes(&self, w: &MoePlaces) -> Result<(), DriverError> {
+        let (c, p, kernels) = (self.pass.config, self.places, &self.pass.kernels.rows);
+        let router = Placed { at: w.router, quant: Quant::F32, rows: c.experts, cols: c.hidden };
+        let x = self.vectors(self.pass.at(p.x), c.hidden, c.hidden);
+        self.products("router", &x, &[self.product(&router, self.pass.at(p.router), c.experts)])?;
+        let args = Routes {
+            logits: self.pass.at(p.router),
+            bias: self.pass.at(w.bias),
+            ids: self.pass.at(p.ids),
+            weights: self.pass.at(p.weights),
+            uses: self.pass.at(w.uses),
+            experts: c.experts as u32,
+            k: c.experts_used as u32,
+            scale: c.expert_scale,
+            reserved: 0,
+        };
+        let smem = (c.experts.div_ceil(2) * 16 + c.experts_used * 4) as u32;
+        let grid = Grid::new(self.rows as u32, ROUTE_THREADS).with_smem(smem);
+        self.pass.put("route", &kernels.route, grid, Args::new().value(&args))?;
+        let args = Args::new()
+            .pointer(self.pass.at(p.ids))
+            .u32((self.rows * c.experts_used) as u32)
+            .pointer(self.pass.at(p.order))
+            .pointer(self.pass.at(p.begin))
+            .u32(c.experts as u32);
+        let grid = Grid::new(c.experts as u32, ORDER_THREADS).with_smem(256);
+        self.pass.put("order", &kernels.order, grid, args)
+    }
+
+    /// Gates and ups of all pairs of a row and a rank, then their downs, each to its own row.
+    pub(super) fn experts(&self, layer: usize, w: &MoePlaces) -> Result<(), DriverError> {
+        let (c, p) = (self.pass.config, self.places);
+        let (ff, pairs) = (c.expert_ff, self.rows * c.experts_used);
+        let wide = self.pass.at(p.wide);
+        let in_slot = |part: &InSlot, rows: usize, y: u64, stride: usize| RowsProduct {
+            quant: part.quant,
+            w: part.offset as u64,
+            rows,
+            cols: part.cols,
+            y,
+            stride,
+            part: None,
+        };
+        let up = wide + 4 * ff as u64;
+        let products = if w.joined() {
+            vec![in_slot(&w.gate, 2 * ff, wide, 2 * ff)]
+        } else {
+            vec![in_slot(&w.gate, ff, wide, 2 * ff), in_slot(&w.up, ff, up, 2 * ff)]
+        };
+        let x = self.vectors(self.pass.at(p.x), c.hidden, c.hidden);
+        let rows = ByExpert { table: self.pass.at(w.table), share: c.experts_used, pairs };
+        self.products_of("expert gate, up", &x, &products, Some(&rows))?;
+        let h = Vectors {
+            rows: pairs,
+            share: c.experts_used,
+            gate: Some((up, c.clamp_exp[layer])),
+            ..self.vectors(wide, 2 * ff, ff)
+        };
+        let down = in_slot(&w.down, c.hidden, self.pass.at(p.experts), c.hidden);
+        self.products_of("expert down", &h, &[down], Some(&ByExpert { share: 1, ..rows }))
+    }
+}

@@ -1,0 +1,175 @@
+//! Device code for products of matrices with many vectors: units, numbers of formats, and shared memory.
+
+use super::matvec::HEADERS;
+use super::unit::Unit;
+use crate::{Family, Quant};
+
+/// A file of the folder `kernels/`.
+macro_rules! device_code {
+    ($path:expr) => {
+        include_str!(concat!("../../../../kernels/", $path))
+    };
+}
+
+/// Headers of the quantised products, beside those of products with one vector.
+macro_rules! headers {
+    ($($name:literal)*) => {
+        &[$(($name, device_code!(concat!("include/", $name)))),*]
+    };
+}
+
+static QUANTISED: &[(&str, &str)] = headers!(
+    "base.cuh" "canon.cuh" "activation.cuh" "packed.cuh" "tree.cuh" "wide.cuh" "codebook.cuh" "narrow.cuh" "mma.cuh" "tile.cuh"
+    "partials.cuh" "products.cuh" "unpack.cuh" "unpack_book.cuh" "rows_product.cuh"
+);
+static FLOATS: &[(&str, &str)] = headers!("base.cuh" "canon.cuh" "partials.cuh" "products.cuh");
+
+/// Formats with 256 weights a block.
+static WIDE: Unit = Unit {
+    name: "product_wide",
+    source: device_code!("rows/product_wide.cu"),
+    headers: QUANTISED,
+    entries: &["rows_wide", "rows_wide_small"],
+};
+
+/// Formats with 32.
+static NARROW: Unit = Unit {
+    name: "product_narrow",
+    source: device_code!("rows/product_narrow.cu"),
+    headers: QUANTISED,
+    entries: &["rows_narrow", "rows_narrow_small"],
+};
+
+/// Float weights; and SwiGLU for their inputs.
+static FLOAT: Unit = Unit {
+    name: "product_float",
+    source: device_code!("rows/product_float.cu"),
+    headers: FLOATS,
+    entries: &["rows_float", "rows_swiglu"],
+};
+
+/// Vectors as bytes.
+pub static QUANTIZE: Unit = Unit {
+    name: "quantize",
+    source: device_code!("rows/quantize.cu"),
+    headers: HEADERS,
+    entries: &["rows_quantize"],
+};
+
+pub(super) static UNITS: [&Unit; 4] = [&WIDE, &NARROW, &FLOAT, &QUANTIZE];
+
+/// How a block of such a product is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowsShape {
+    /// Matrix rows of a block.
+    pub rows: u32,
+    /// Columns of a block.
+    pub columns: u32,
+    /// Threads of a block.
+    pub threads: u32,
+    /// Bytes of shared memory.
+    pub smem: u32,
+    /// The entry's place in the unit's list.
+    pub entry: usize,
+}
+
+/// The unit of a family.
+#[must_use]
+pub fn rows_unit(family: Family) -> &'static Unit {
+    match family {
+        Family::Wide => &WIDE,
+        Family::Narrow => &NARROW,
+        Family::Float => &FLOAT,
+    }
+}
+
+/// A format's number in its family's unit, and copies of its codebook's entries in a large and in a small block.
+const fn number_and_copies(quant: Quant) -> Option<(u32, [u32; 2])> {
+    Some(match quant {
+        Quant::Q6K | Quant::Q8_0 | Quant::F32 => (0, [0, 0]),
+        Quant::Iq2Xxs => (1, [32, 4]),
+        Quant::Iq2S => (2, [8, 2]),
+        Quant::Iq3Xxs => (3, [32, 4]),
+        Quant::Q2K => (4, [0, 0]),
+        Quant::Q3K => (5, [0, 0]),
+        Quant::Q4K => (6, [0, 0]),
+        Quant::Q5K => (7, [0, 0]),
+        Quant::Iq4Xs => (8, [0, 0]),
+        Quant::Iq1S => (9, [4, 2]),
+        Quant::Iq1M => (10, [4, 2]),
+        Quant::Iq2Xs => (11, [16, 4]),
+        Quant::Iq3S => (12, [16, 4]),
+        Quant::Q4_0 | Quant::F16 => (1, [0, 0]),
+        Quant::Q4_1 | Quant::Bf16 => (2, [0, 0]),
+        Quant::Q5_0 => (3, [0, 0]),
+        Quant::Q5_1 => (4, [0, 0]),
+        Quant::Iq4Nl => (5, [0, 0]),
+        Quant::Mxfp4 => (6, [0, 0]),
+        _ => return None,
+    })
+}
+
+/// A format's number in its family's unit (kernels/rows/product_*.cu); `None` for one without a fast product.
+#[must_use]
+pub fn rows_format(quant: Quant) -> Option<u32> {
+    number_and_copies(quant).map(|(number, _)| number)
+}
+
+/// The layout of a block for matrices of these formats, all of one family, where a block can have `room` bytes of shared memory.
+#[must_use]
+pub fn rows_shape(quants: &[Quant], room: u32) -> RowsShape {
+    let floats = quants.iter().all(|quant| quant.family() == Some(Family::Float));
+    if floats {
+        return RowsShape { rows: 32, columns: 32, threads: 512, smem: 2 * 32 * 128 * 4 + 2 * 32 * 4, entry: 0 };
+    }
+    let of = |rows: u32, columns: u32, threads: u32, entry: usize| {
+        let smem = quants.iter().map(|quant| smem(*quant, rows, columns, entry)).max().unwrap_or(0);
+        RowsShape { rows, columns, threads, smem, entry }
+    };
+    let large = of(128, 64, 512, 0);
+    if large.smem <= room { large } else { of(64, 32, 128, 1) }
+}
+
+/// The formula of kernels/include/rows_product.cuh.
+fn smem(quant: Quant, rows: u32, columns: u32, entry: usize) -> u32 {
+    let (_, copies) = number_and_copies(quant).unwrap_or_default();
+    let table = super::matvec_tables(quant).len() as u32 * copies[entry] * 4;
+    let times = if entry == 0 { 2 } else { 1 };
+    let tile = rows * 256 + 96 * (rows + 8);
+    let bytes = (256 / quant.block_len() * quant.block_bytes()) as u32;
+    let pitch = ((bytes + 30) / 16 | 1) * 16;
+    table.next_multiple_of(16) + times * (tile + rows * pitch) + 2 * columns * (256 + 32) + columns * 40
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The large block fits an H100, the small one a Turing chip.
+    #[test]
+    fn every_format_fits() {
+        for quant in Quant::ALL.into_iter().filter(|quant| quant.family().is_some()) {
+            assert!(rows_format(quant).is_some(), "{}", quant.name());
+            let (large, small) = (rows_shape(&[quant], 227 << 10), rows_shape(&[quant], 64 << 10));
+            assert!(large.smem <= 227 << 10, "{}: {}", quant.name(), large.smem);
+            assert!(small.smem <= 64 << 10, "{}: {}", quant.name(), small.smem);
+            if quant.family() != Some(Family::Float) {
+                assert_eq!((large.rows, small.rows, small.entry), (128, 64, 1), "{}", quant.name());
+            }
+        }
+        // Q6_K: no table, twice 46 KB of weights and 30 KB as they come, 36 KB of activations, places of 64 columns.
+        let q6_k = rows_shape(&[Quant::Q6K], 227 << 10);
+        assert_eq!(q6_k.smem, 2 * (32768 + 96 * 136 + 128 * 240) + 2 * 64 * 288 + 64 * 40);
+    }
+
+    /// Numbers of a family differ from each other.
+    #[test]
+    fn numbers_name_one_format() {
+        let all: Vec<_> = Quant::ALL.into_iter().filter(|quant| quant.family().is_some()).collect();
+        for (i, a) in all.iter().enumerate() {
+            for b in all[..i].iter().filter(|b| b.family() == a.family()) {
+                assert_ne!(rows_format(*a), rows_format(*b), "{} and {}", a.name(), b.name());
+            }
+        }
+    }
+}

@@ -1,0 +1,215 @@
+// Attention of many new rows over the latents (attend.cuh). Where latents have 512 values a row is two matrix products, heads by
+// positions and heads by columns (mix_rows.cuh), in tiles that keep the orders of docs/ARITHMETIC.md. A row has blocks of its own,
+// for rows choose their positions: only its heads share latents.
+#pragma once
+#include "attend.cuh"
+#include "tile_rows.cuh"
+
+// Pools are then found by shifts: a division for every position would be a tenth of the weighted sum's time.
+DEV bool fast_rows(u32 latent, u32 kpool) { return latent == FAST_LATENT && (kpool & (kpool - 1)) == 0; }
+
+// attended_position where pools have 2^shift members.
+DEV u32 row_position(const Attended& a, const u32* pools, u32 shift, u32 j) {
+    if (j >= a.whole) return a.tail + (j - a.whole);
+    return (pools[j >> shift] << shift) + (j & ((1u << shift) - 1));
+}
+
+// ---- scores
+
+constexpr u32 STRETCH = 8 * OCTET * TILE_ROW;  // an octet of a block of 256 elements of 64 vectors
+constexpr u32 STRETCHES = FAST_LATENT / DOT_BLOCK * OCTETS;
+constexpr u32 RAW_STEP = TILE_SIDE * 16 + 16;  // eight halves of 64 rows; 16 bytes more, for other banks
+constexpr u32 AT_LEFT = 0;                     // twice
+constexpr u32 AT_RIGHT = 2 * STRETCH;
+constexpr u32 AT_RAW = AT_RIGHT + STRETCH;
+constexpr u32 AT_PLACES = AT_RAW + 8 * RAW_STEP;
+constexpr u32 SCORES_SHARED = AT_PLACES + TILE_SIDE * 4;
+constexpr u32 FEW = 4;
+
+// At most FEW positions, those from `first` on: a whole tile would take eight times as long. A warp takes 16 heads; a lane has
+// its elements of the rows in registers.
+template <typename Row>
+DEV void few_scores(const float* queries, const u8* rows, const u32* pools, const Attended& a, u32 first, float* scores, u32 heads,
+                    u32 shift, u32 stride, float scale) {
+    constexpr u32 EACH = FAST_LATENT / WARP;
+    const u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, begin = blockIdx.z * TILE_SIDE + warp * 16;
+    float x[FEW][EACH];
+#pragma unroll
+    for (u32 r = 0; r < FEW; r++) {
+        const u8* row = rows + size_t(row_position(a, pools, shift, min(first + r, a.n - 1))) * FAST_LATENT * Row::BYTES;
+#pragma unroll
+        for (u32 s = 0; s < EACH; s++) x[r][s] = Row::value(row, s * WARP + lane);
+    }
+#pragma unroll 2
+    for (u32 h = begin; h < min(begin + 16, heads); h++) {
+        const float* query = queries + size_t(h) * FAST_LATENT + lane;
+        float sums[2 * FEW] = {};
+#pragma unroll
+        for (u32 s = 0; s < EACH; s++) {
+            const float q = query[s * WARP];
+#pragma unroll
+            for (u32 r = 0; r < FEW; r++) {
+                float& sum = sums[s / (DOT_BLOCK / WARP) * FEW + r];
+                sum = fmaf(q, x[r][s], sum);
+            }
+        }
+        // The first level of the join leaves the two blocks in neighbouring lanes.
+        float sum = join_lanes<2 * FEW, WARP>(sums);
+        sum = sum + lane_xor(sum, 1);
+        const u32 j = first + joined_index<2 * FEW>(lane) % FEW;
+        if (lane < 2 * FEW && lane % 2 == 0 && j < a.n) scores[size_t(h) * stride + j] = sum * scale;
+    }
+}
+
+// A thread's sums of the first block of 256 elements wait in the scores' own place for those of the second.
+template <bool LAST>
+DEV void put_scores(const TileSums& sum, float* scores, u32 heads, u32 stride, u32 n, float scale) {
+    const u32 j = blockIdx.x * TILE_SIDE + tile_right(threadIdx.x) * TILE_RIGHT;
+    const u32 first = blockIdx.z * TILE_SIDE + tile_left(threadIdx.x) * (TILE_LEFT / 2);
+    if (j >= n) return;
+#pragma unroll
+    for (u32 i = 0; i < TILE_LEFT; i++) {
+        const u32 head = first + i / 4 * (TILE_SIDE / 2) + i % 4;
+        if (head >= heads) continue;
+        float4& to = *reinterpret_cast<float4*>(scores + size_t(head) * stride + j);
+        float4 s = make_float4(sum[i][0], sum[i][1], sum[i][2], sum[i][3]);
+        if constexpr (LAST) {
+            const float4 f = to;
+            s = make_float4((f.x + s.x) * scale, (f.y + s.y) * scale, (f.z + s.z) * scale, (f.w + s.w) * scale);
+        }
+        to = s;
+    }
+}
+
+// 64 heads (of blockIdx.z) by 64 positions (of blockIdx.x) of a row. Elements come octet by octet, both blocks of 256 one after the
+// other. Queries come straight to their places a stretch ahead; latents of 16 bits come ahead as they lie and are widened when the
+// stretch before is done, those of 32 bits come then.
+DEV void scores_rows_512(const float* queries, const u8* rows, const u32* pools, const Attended& a, float* scores, u32 heads,
+                         u32 shift, u32 stride, bool half, float scale) {
+    const u32 tid = threadIdx.x, tile = blockIdx.x * TILE_SIDE, first_head = blockIdx.z * TILE_SIDE;
+    if (tile >= a.n) return;
+    if (a.n - tile <= FEW) {
+        if (half) {
+            few_scores<HalfRow>(queries, rows, pools, a, tile, scores, heads, shift, stride, scale);
+        } else {
+            few_scores<FloatRow>(queries, rows, pools, a, tile, scores, heads, shift, stride, scale);
+        }
+        return;
+    }
+    if (tid < TILE_SIDE) {
+        shared_at<u32>(AT_PLACES + tid * 4) = row_position(a, pools, shift, min(tile + tid, a.n - 1));
+    }
+    __syncthreads();
+
+    // Copies by eight threads a vector and step: element `own` of the octet, or step `own` of the row.
+    const u32 own = tid % OCTET, vector = tid / OCTET;
+    auto fetch_left = [&](u32 stretch) {
+        const u32 at = stretch / OCTETS * DOT_BLOCK + stretch % OCTETS * OCTET + own;
+        const float* from = queries + size_t(first_head + vector) * FAST_LATENT + at;
+        u8* to = smem + AT_LEFT + stretch % 2 * STRETCH + own * TILE_ROW + vector * 4;
+#pragma unroll
+        for (u32 v = 0; v < TILE_SIDE; v += TILE_THREADS / OCTET) {
+            if (first_head + vector + v >= heads) break;
+#pragma unroll
+            for (u32 s = 0; s < 8; s++) {
+                copy4(to + s * OCTET * TILE_ROW + v * 4, from + v * FAST_LATENT + s * WARP);
+            }
+        }
+    };
+    auto row_at = [&](u32 v, u32 bytes) {
+        return rows + size_t(shared_at<u32>(AT_PLACES + (vector + v) * 4)) * FAST_LATENT * bytes;
+    };
+    auto fetch_half = [&](u32 stretch) {
+        const u32 at = stretch / OCTETS * DOT_BLOCK * 2 + own * WARP * 2 + stretch % OCTETS * 16;
+        u8* to = smem + AT_RAW + own * RAW_STEP + vector % 4 * (TILE_SIDE / 4 * 16) + vector / 4 * 16;
+        const u8* from[4];
+#pragma unroll
+        for (u32 m = 0; m < 4; m++) from[m] = row_at(m * (TILE_SIDE / 4), HalfRow::BYTES);
+#pragma unroll
+        for (u32 m = 0; m < 4; m++) copy16(to + m * (TILE_SIDE / 4 * 4), from[m] + at);
+    };
+    auto fetch_float = [&](u32 stretch) {
+        const u32 at = stretch / OCTETS * DOT_BLOCK + stretch % OCTETS * OCTET + own;
+        u8* to = smem + AT_RIGHT + own * TILE_ROW + vector * 4;
+#pragma unroll
+        for (u32 v = 0; v < TILE_SIDE; v += TILE_THREADS / OCTET) {
+            const float* from = reinterpret_cast<const float*>(row_at(v, FloatRow::BYTES)) + at;
+#pragma unroll
+            for (u32 s = 0; s < 8; s++) copy4(to + s * OCTET * TILE_ROW + v * 4, from + s * WARP);
+        }
+    };
+    auto widen = [&] {
+        const u32 step = tid / 16, four = tid % 16;
+        const u32 from = AT_RAW + step * RAW_STEP + four * 16, to = AT_RIGHT + step * OCTET * TILE_ROW + four * 16;
+        u32 raw[4][4];
+#pragma unroll
+        for (u32 r = 0; r < 4; r++) {
+            const uint4 x = shared_at<uint4>(from + r * (TILE_SIDE / 4 * 16));
+            raw[r][0] = x.x, raw[r][1] = x.y, raw[r][2] = x.z, raw[r][3] = x.w;
+        }
+#pragma unroll
+        for (u32 w = 0; w < 4; w++) {
+            const float2 a = halves_of(raw[0][w]), b = halves_of(raw[1][w]);
+            const float2 c = halves_of(raw[2][w]), d = halves_of(raw[3][w]);
+            shared_at<float4>(to + 2 * w * TILE_ROW) = make_float4(a.x, b.x, c.x, d.x);
+            shared_at<float4>(to + (2 * w + 1) * TILE_ROW) = make_float4(a.y, b.y, c.y, d.y);
+        }
+    };
+    auto fetch = [&](u32 stretch) {
+        if (stretch < STRETCHES) {
+            fetch_left(stretch);
+            if (half) fetch_half(stretch);
+        }
+        copies_end();
+    };
+
+    const u32 left_at = AT_LEFT + tile_left(tid) * 16, right_at = AT_RIGHT + tile_right(tid) * 16;
+    const bool works = tile + tid / (TILE_THREADS / 2) * (TILE_SIDE / 2) < a.n;
+    TileSums waiting[TILE_LEVELS];
+    fetch(0);
+#pragma unroll 1
+    for (u32 stretch = 0; stretch < STRETCHES; stretch++) {
+        copies_wait<0>();
+        __syncthreads();
+        if (half) {
+            widen();
+        } else {
+            fetch_float(stretch);
+            copies_end();
+            copies_wait<0>();
+        }
+        __syncthreads();
+        fetch(stretch + 1);
+        if (!works) continue;
+#pragma unroll 1
+        for (u32 part = 0; part < OCTET_PARTS; part++) {
+            const u32 at = part * PART_LANES * TILE_ROW;
+            auto finish = [&](const TileSums& sum) {
+                if (stretch < OCTETS) {
+                    put_scores<false>(sum, scores, heads, stride, a.n, scale);
+                } else {
+                    put_scores<true>(sum, scores, heads, stride, a.n, scale);
+                }
+            };
+            const u8 *left = smem + left_at + stretch % 2 * STRETCH + at, *right = smem + right_at + at;
+            tile_part<8, TILE_SIDE / 2 * 4>(stretch * OCTET_PARTS + part, left, right, waiting, finish);
+        }
+    }
+}
+
+// Any sizes: a warp a product.
+template <typename Row>
+DEV void scores_rows_any(const float* queries, const u8* rows, const u32* pools, const Attended& a, float* scores, u32 heads,
+                         u32 latent, u32 kpool, u32 stride, float scale) {
+    const u32 warps = blockDim.x / WARP, end = min(a.n, (blockIdx.x + 1) * TILE_SIDE);
+    const u32 last = min(heads, (blockIdx.z + 1) * TILE_SIDE);
+    for (u32 j = blockIdx.x * TILE_SIDE + threadIdx.x / WARP; j < end; j += warps) {
+        const u8* row = rows + size_t(attended_position(a, pools, kpool, j)) * latent * Row::BYTES;
+#pragma unroll 1
+        for (u32 h = blockIdx.z * TILE_SIDE; h < last; h++) {
+            const float* query = queries + size_t(h) * latent;
+            const float sum = warp_sum(latent, [&](u32 c, float s) { return fmaf(query[c], Row::value(row, c), s); });
+            if (threadIdx.x % WARP == 0) scores[size_t(h) * stride + j] = sum * scale;
+        }
+    }
+}

@@ -1,0 +1,238 @@
+// From a block's bytes to signed bytes: formats without a codebook.
+//
+// Four lanes unpack 256 weights of a row, `raw` being where these begin in shared memory; lane t has word t of every group. A format
+// has
+//   Source  the same format's structure for single vectors (wide.cuh, narrow.cuh), whose constants and factors it shares
+//   BYTES   of 256 weights
+//   SHIFT   its bytes are 2^SHIFT times the weights, because that takes fewer instructions; sums are moved down
+//   PAIRED  both groups of a run of 32 have one scale
+//   MINIMA  whether there is a sum with minima
+//   BOOK    whether a lane has run t of half h instead, all eight words: run(raw, r, book, words)
+//   half(raw, t, h, words)  words t of the eight groups of half h of the block
+//   scales(raw, t), mins(raw, t)  four bytes: those of the groups of chunk t
+#pragma once
+#include "codebook.cuh"
+#include "narrow.cuh"
+#include "tile.cuh"
+
+template <typename F>
+struct Unpacked {
+    typedef F Source;
+    static constexpr u32 BYTES = 256 / F::LEN * F::BYTES;
+    static constexpr u32 SHIFT = 0;
+    static constexpr bool PAIRED = false, MINIMA = false, BOOK = false;
+
+    DEV u32 mins(u32, u32) { return 0; }
+};
+
+// Words from any byte on: what does not depend on which of them it is, once. Up to 3 bytes behind a word are read.
+struct Raw {
+    u32 base, shift;
+
+    __device__ __forceinline__ explicit Raw(u32 from) : base(from & ~3u), shift((from & 3) * 8) {}
+
+    // The word `at` bytes further on, a multiple of four.
+    __device__ __forceinline__ u32 word(u32 at) const {
+        return __funnelshift_r(shared_at<u32>(base + at), shared_at<u32>(base + at + 4), shift);
+    }
+};
+
+// A byte twice.
+DEV u32 twice(u32 byte) { return byte * 0x0101u; }
+
+struct UnpackQ2K : Unpacked<Q2K> {
+    static constexpr bool MINIMA = true;
+
+    DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
+        const u32 low = shared_at<u32>(raw + 16 + 32 * h + 4 * t), high = shared_at<u32>(raw + 32 + 32 * h + 4 * t);
+#pragma unroll
+        for (u32 run = 0; run < 4; run++) {
+            out[2 * run] = (low >> (2 * run)) & 0x03030303u;
+            out[2 * run + 1] = (high >> (2 * run)) & 0x03030303u;
+        }
+    }
+    DEV u32 scales(u32 raw, u32 t) { return shared_at<u32>(raw + 4 * t) & 0x0f0f0f0fu; }
+    DEV u32 mins(u32 raw, u32 t) { return (shared_at<u32>(raw + 4 * t) >> 4) & 0x0f0f0f0fu; }
+};
+
+// Three bits at the top of a byte: 32 times the weight.
+struct UnpackQ3K : Unpacked<Q3K> {
+    static constexpr u32 SHIFT = 5;
+
+    DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
+        const Raw in(raw + 4 * t);
+        const u32 mask[2] = {~in.word(0), ~in.word(16)}, two[2] = {in.word(32 + 32 * h), in.word(48 + 32 * h)};
+#pragma unroll
+        for (u32 i = 0; i < 8; i++) {
+            const u32 run = i / 2, q = two[i % 2], low = run < 3 ? q << (5 - 2 * run) : q >> 1;
+            // Bit 4h + run of the mask's bytes, without which 4 is taken off.
+            out[i] = (low & 0x60606060u) | ((mask[i % 2] << (7 - 4 * h - run)) & 0x80808080u);
+        }
+    }
+    // Nibbles of the first eight bytes, two bits more from the last four; less 32.
+    DEV u32 scales(u32 raw, u32 t) {
+        const Raw in(raw + 96);
+        const u32 packed = in.word(4 * (t % 2)), more = in.word(8) >> (2 * t);
+        const u32 six = ((packed >> (4 * (t / 2))) & 0x0f0f0f0fu) | ((more << 4) & 0x30303030u);
+        const u32 twos = six ^ 0x20202020u, sign = twos & 0x20202020u;
+        return twos | sign << 1 | sign << 2;
+    }
+};
+
+// Scales and minima of Q4_K and Q5_K: chunk t has two runs of 32.
+DEV u32 four_scales(u32 raw, u32 t) { return choose(scales_of_four(raw, t / 2) >> (t % 2 * 16), 0, 0x1100); }
+DEV u32 four_mins(u32 raw, u32 t) {
+    u32 s[3];
+    words_aligned<4>(raw + 4, s);
+    const u32 min = t < 2 ? s[1] & 0x3f3f3f3fu : ((s[2] >> 4) & 0x0f0f0f0fu) | ((s[1] >> 2) & 0x30303030u);
+    return choose(min >> (t % 2 * 16), 0, 0x1100);
+}
+
+struct UnpackQ4K : Unpacked<Q4K> {
+    static constexpr bool PAIRED = true, MINIMA = true;
+
+    DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            const u32 q = shared_at<u32>(raw + 16 + 64 * h + 16 * i + 4 * t), at = i / 2 * 4 + i % 2;
+            out[at] = q & 0x0f0f0f0fu;
+            out[at + 2] = (q >> 4) & 0x0f0f0f0fu;
+        }
+    }
+    DEV u32 scales(u32 raw, u32 t) { return four_scales(raw, t); }
+    DEV u32 mins(u32 raw, u32 t) { return four_mins(raw, t); }
+};
+
+struct UnpackQ5K : Unpacked<Q5K> {
+    static constexpr bool PAIRED = true, MINIMA = true;
+
+    DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
+        UnpackQ4K::half(raw + 32, t, h, out);
+        const u32 fifth[2] = {shared_at<u32>(raw + 16 + 4 * t) >> (4 * h), shared_at<u32>(raw + 32 + 4 * t) >> (4 * h)};
+#pragma unroll
+        for (u32 i = 0; i < 8; i++) out[i] |= (fifth[i % 2] << (4 - i / 2)) & 0x10101010u;
+    }
+    DEV u32 scales(u32 raw, u32 t) { return four_scales(raw, t); }
+    DEV u32 mins(u32 raw, u32 t) { return four_mins(raw, t); }
+};
+
+// Six bits at the top of a byte, the highest inverted: four times the weight.
+struct UnpackQ6K : Unpacked<Q6K> {
+    static constexpr u32 SHIFT = 2;
+
+    DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
+        const Raw in(raw + 4 * t);
+        const u32 low[4] = {in.word(64 * h), in.word(64 * h + 16), in.word(64 * h + 32), in.word(64 * h + 48)};
+        const u32 top[2] = {in.word(128 + 32 * h) ^ 0xaaaaaaaau, in.word(144 + 32 * h) ^ 0xaaaaaaaau};
+#pragma unroll
+        for (u32 i = 0; i < 8; i++) {
+            const u32 q = low[i % 4];
+            out[i] = ((i < 4 ? q << 2 : q >> 2) & 0x3c3c3c3cu) | ((top[i % 2] << (6 - i / 2 * 2)) & 0xc0c0c0c0u);
+        }
+    }
+    DEV u32 scales(u32 raw, u32 t) { return Raw(raw + 4 * t).word(192); }
+};
+
+// The words of a run whose bytes hold weights i (low nibble) and i + 16: word t of both groups.
+DEV void sixteen_values(const Sixteen& table, u32 q, u32& low, u32& high) {
+    u32 first, second;
+    table.eight(q, first, second);
+    low = choose(first, second, 0x6420), high = choose(first, second, 0x7531);
+}
+
+struct UnpackIq4Xs : Unpacked<Iq4Xs> {
+    static constexpr bool PAIRED = true;
+
+    DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            sixteen_values(iq4_values(), shared_at<u32>(raw + 8 + 64 * h + 16 * i + 4 * t), out[2 * i], out[2 * i + 1]);
+        }
+    }
+    DEV u32 scales(u32 raw, u32 t) {
+        const u32 low = shared_at<u32>(raw + 4) >> (8 * t), high = shared_at<u32>(raw) >> (16 + 4 * t);
+        const u32 first = ((low & 15) | (high & 3) << 4) - 32, second = (((low >> 4) & 15) | ((high >> 2) & 3) << 4) - 32;
+        return twice(first & 255) | twice(second & 255) << 16;
+    }
+};
+
+// ---- 32 weights with a float factor
+
+template <typename F, u32 UP>
+struct UnpackRuns : Unpacked<F> {
+    static constexpr u32 SHIFT = UP;
+    static constexpr bool MINIMA = F::MINIMUM;
+
+    // `words(block, first, second)` are words t of both groups of a block.
+    template <typename Words>
+    DEV void runs(u32 raw, u32 h, u32 (&out)[8], Words words) {
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) words(raw + (4 * h + i) * F::BYTES, out[2 * i], out[2 * i + 1]);
+    }
+};
+
+struct UnpackQ8_0 : UnpackRuns<Q8_0, 0> {
+    DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
+        runs(raw, h, out, [t](u32 block, u32& first, u32& second) {
+            const Raw in(block + 2 + 4 * t);
+            first = in.word(0), second = in.word(16);
+        });
+    }
+};
+
+// A nibble at the top of a byte, its highest bit inverted.
+struct UnpackQ4_0 : UnpackRuns<Q4_0, 4> {
+    DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
+        runs(raw, h, out, [t](u32 block, u32& first, u32& second) {
+            const u32 q = Raw(block + 2 + 4 * t).word(0) ^ 0x88888888u;
+            first = (q << 4) & 0xf0f0f0f0u, second = q & 0xf0f0f0f0u;
+        });
+    }
+};
+
+struct UnpackQ4_1 : UnpackRuns<Q4_1, 0> {
+    DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
+        runs(raw, h, out, [t](u32 block, u32& first, u32& second) {
+            const u32 q = Raw(block + 4 + 4 * t).word(0);
+            first = q & 0x0f0f0f0fu, second = (q >> 4) & 0x0f0f0f0fu;
+        });
+    }
+};
+
+// Five bits at the top of a byte, the highest inverted.
+struct UnpackQ5_0 : UnpackRuns<Q5_0, 3> {
+    DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
+        runs(raw, h, out, [t](u32 block, u32& first, u32& second) {
+            const Raw in(block + 2);
+            const u32 high = ~in.word(0), q = in.word(4 + 4 * t);
+            first = ((q << 3) & 0x78787878u) | (fifth_bits<7>(high, t) & 0x80808080u);
+            second = ((q >> 1) & 0x78787878u) | (fifth_bits<7>(high, 4 + t) & 0x80808080u);
+        });
+    }
+};
+
+struct UnpackQ5_1 : UnpackRuns<Q5_1, 0> {
+    DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
+        runs(raw, h, out, [t](u32 block, u32& first, u32& second) {
+            const u32 high = Raw(block + 4).word(0), q = Raw(block + 8 + 4 * t).word(0);
+            first = (q & 0x0f0f0f0fu) | (fifth_bits<4>(high, t) & 0x10101010u);
+            second = ((q >> 4) & 0x0f0f0f0fu) | (fifth_bits<4>(high, 4 + t) & 0x10101010u);
+        });
+    }
+};
+
+struct UnpackIq4Nl : UnpackRuns<Iq4Nl, 0> {
+    DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
+        runs(raw, h, out, [t](u32 block, u32& first, u32& second) {
+            sixteen_values(iq4_values(), Raw(block + 2 + 4 * t).word(0), first, second);
+        });
+    }
+};
+
+struct UnpackMxfp4 : UnpackRuns<Mxfp4, 0> {
+    DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
+        runs(raw, h, out, [t](u32 block, u32& first, u32& second) {
+            sixteen_values(fp4_values(), Raw(block + 1 + 4 * t).word(0), first, second);
+        });
+    }
+};

@@ -1,0 +1,22 @@
+// Attention of a chunk of new rows over the latents (model-spec 4.1, absorbed form), in three kernels: these are the scores.
+// blockIdx.y is the row, at position first + blockIdx.y. Scores are [row][head][stride]; `stride` is a multiple of four that no
+// row's positions exceed. `pools` are [row][top], read for rows that do not see everything.
+#include "attend_rows.cuh"
+
+// scores[h][j] = dot(queries[h], row j) * scale over the attended positions. Blocks: 64 positions, rows, 64 heads.
+extern "C" __global__ void __launch_bounds__(TILE_THREADS, 2)
+    attend_rows_scores(const float* queries, const u8* latents, const u32* pools, float* scores, u32 first, u32 heads, u32 latent,
+                       u32 kpool, u32 top, u32 stride, u32 half, float scale) {
+    const u32 row = blockIdx.y;
+    const Attended a = attended(first + row, kpool, top);
+    queries += size_t(row) * heads * latent;
+    pools += size_t(row) * top;
+    scores += size_t(row) * heads * stride;
+    if (fast_rows(latent, kpool)) {
+        scores_rows_512(queries, latents, pools, a, scores, heads, __ffs(kpool) - 1, stride, half != 0, scale);
+    } else if (half) {
+        scores_rows_any<HalfRow>(queries, latents, pools, a, scores, heads, latent, kpool, stride, scale);
+    } else {
+        scores_rows_any<FloatRow>(queries, latents, pools, a, scores, heads, latent, kpool, stride, scale);
+    }
+}

@@ -1,0 +1,52 @@
+// Products with many vectors: formats with 256 weights a block.
+#include "rows_product.cuh"
+
+template <bool BIG>
+struct WideFormats {
+    static constexpr bool RUNS = false;
+
+    // Calls `with` for the format of a number; crates/quant-kernels/src/cuda/rows.rs has the same numbers.
+    template <typename With>
+    DEV void choose_format(u32 format, With with) {
+        switch (format) {
+            case 0: return with(UnpackQ6K());
+            case 1: return with(UnpackIq2Xxs());
+            case 2: return with(UnpackIq2S());
+            case 3: return with(UnpackIq3Xxs());
+            case 4: return with(UnpackQ2K());
+            case 5: return with(UnpackQ3K());
+            case 6: return with(UnpackQ4K());
+            case 7: return with(UnpackQ5K());
+            case 8: return with(UnpackIq4Xs());
+            case 9: return with(UnpackIq1S());
+            case 10: return with(UnpackIq1M());
+            case 11: return with(UnpackIq2Xs());
+            default: return with(UnpackIq3S());
+        }
+    }
+
+    DEV Traits traits(u32 format) {
+        Traits out;
+        choose_format(format, [&](auto unpack) { out = traits_of<decltype(unpack), BIG>(); });
+        return out;
+    }
+
+    DEV void tables(u32 format, const u32* book) {
+        choose_format(format, [&](auto unpack) { copy_book<decltype(unpack), BIG>(book); });
+    }
+
+    template <u32 TM>
+    DEV void unpack(u32 format, const u32 (&raw)[2], u32 tile, u32 rows16, u32 g, u32 t, u32 half) {
+        choose_format(format, [&](auto unpack) { unpack_two<decltype(unpack), BIG, false, TM>(raw, tile, rows16, g, t, half); });
+    }
+};
+
+// 128 rows and 64 columns a block.
+extern "C" __global__ void __launch_bounds__(512, 1) rows_wide(const __grid_constant__ RowsTasks tasks) {
+    rows_product<Geometry<2, 2, 4, 4, true>, WideFormats<true>>(tasks);
+}
+
+// For chips with less shared memory: 64 and 32.
+extern "C" __global__ void __launch_bounds__(128, 1) rows_wide_small(const __grid_constant__ RowsTasks tasks) {
+    rows_product<Geometry<1, 4, 4, 1, false>, WideFormats<false>>(tasks);
+}
