@@ -56,9 +56,10 @@ constexpr u32 SLOTS = 16;          // rows in shared memory
 constexpr u32 GROUP_ROWS = 4;      // rows between two barriers
 constexpr u32 FETCHED_AHEAD = 11;  // rows: 4 us at the pace of a row
 constexpr u32 LEAD = 2;            // fours of keys between the read of their factors and their use
-// A row reads the slots of the row before and of the two after. So in a group of rows, where a warp may be three rows behind
-// another, eight slots before the newest are in use.
-static_assert(FETCHED_AHEAD + GROUP_ROWS - 1 + 1 < SLOTS, "a copy may not meet a slot that is read");
+// A row reads the slots of the row before and of the two behind it, and between two barriers one warp may be at a group's first row
+// while another brings what its last row brings.
+static_assert(FETCHED_AHEAD + GROUP_ROWS < SLOTS, "no copy may meet a slot that is read");
+// Of a thread's copies, one a row, so many may be under way at the start and at a barrier.
 constexpr int FIRST_PENDING = FETCHED_AHEAD - 3, PENDING = FETCHED_AHEAD - GROUP_ROWS - 2;
 
 // Reads of shared memory do not move up over this: all of them at once would take more registers than there are.
@@ -91,9 +92,10 @@ struct Factors {
 // columns, lanes 16 to 31 the others. Two chains of 128 multiply-adds over the keys make the time: u, which the next row waits
 // for, and the row's answer. A row is two turns of 64 steps. In the first, the low lanes are at their half of the next row's u
 // and the high ones at their half of the answer of the row before; in the second it is the high lanes' u and the low lanes'
-// answer. So a row is 384 multiplications and multiply-adds of a warp instead of 512, on all four quarters of a processor, and
-// the 512 cycles of the chain show through: about 750 of one warp, of which four keep the shared memory busy for 512 (a read of
-// 16 bytes that half a warp shares takes two).
+// answer. So all four quarters of a processor work, each on 384 multiplications and multiply-adds a row where a thread for a
+// whole column would need 512 on two quarters; 512 cycles are the chain, and by the machine code's counts a row is about 750.
+// Factors come as 16 bytes that half a warp shares, two cycles of the shared memory each, 512 a row for the four warps: a whole
+// head in one processor would be bound by them.
 DEV void scan_128(const KdaRows& p) {
     const u32 tid = threadIdx.x, lane = tid % WARP, head = blockIdx.x / 2, from = blockIdx.x % 2 * COLUMNS;
     const u32 half = lane / 16, column = tid / WARP * 16 + lane % 16, all = p.heads * D, rows = p.rows;

@@ -4,46 +4,61 @@
 // bytes of column g, and of the result rows g and g + 8, columns 2t and 2t + 1: c[0], c[1] and c[2], c[3]. Since sums of integers
 // have no order, "bytes 4t to 4t + 3" may be any bytes as long as `a` and `b` agree.
 #pragma once
-#include "base.cuh"
+#include "packed.cuh"
 
-// c = a * b, 16 deep.
-DEV void product_16(i32 (&c)[4], u32 a0, u32 a1, u32 b) {
-#if __CUDA_ARCH__ >= 800
-    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
-        : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
-        : "r"(a0), "r"(a1), "r"(b), "r"(0));
-#elif __CUDA_ARCH__ >= 750
-    asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%4, %4};"
-        : "=r"(c[0]), "=r"(c[1])
-        : "r"(a0), "r"(b), "r"(0));
-    asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%4, %4};"
-        : "=r"(c[2]), "=r"(c[3])
-        : "r"(a1), "r"(b), "r"(0));
+// c += a * b, 16 deep, on chips before sm_80.
+template <bool UNSIGNED>
+DEV void add_product_16(i32 (&c)[4], u32 a0, u32 a1, u32 b) {
+#if __CUDA_ARCH__ >= 750
+    if constexpr (UNSIGNED) {
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+r"(c[0]), "+r"(c[1]) : "r"(a0), "r"(b));
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+r"(c[2]), "+r"(c[3]) : "r"(a1), "r"(b));
+    } else {
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+r"(c[0]), "+r"(c[1]) : "r"(a0), "r"(b));
+        asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+r"(c[2]), "+r"(c[3]) : "r"(a1), "r"(b));
+    }
 #else
     // Volta's tensor cores have no integers: every lane gathers its two rows and two columns.
     const u32 lane = threadIdx.x % WARP, row = lane & ~3u, column = lane % 4 * 8;
-    c[0] = c[1] = c[2] = c[3] = 0;
+    auto dot = [](u32 w, u32 x, i32 sum) { return UNSIGNED ? dp4a_unsigned(w, x, sum) : dp4a(w, x, sum); };
 #pragma unroll
     for (u32 i = 0; i < 4; i++) {
         const u32 top = __shfl_sync(ALL, a0, row + i), low = __shfl_sync(ALL, a1, row + i);
         const u32 left = __shfl_sync(ALL, b, column + i), right = __shfl_sync(ALL, b, column + 4 + i);
-        c[0] = dp4a(top, left, c[0]), c[1] = dp4a(top, right, c[1]);
-        c[2] = dp4a(low, left, c[2]), c[3] = dp4a(low, right, c[3]);
+        c[0] = dot(top, left, c[0]), c[1] = dot(top, right, c[1]);
+        c[2] = dot(low, left, c[2]), c[3] = dot(low, right, c[3]);
     }
 #endif
 }
 
-// c = a * b, 32 deep: a0, a1, b0 for the first sixteen, a2, a3, b1 for the others.
-DEV void product_32(i32 (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+// c += a * b, 32 deep: a0, a1, b0 for the first sixteen, a2, a3, b1 for the others. UNSIGNED: the bytes of `a` have no sign.
+template <bool UNSIGNED>
+DEV void add_product_32(i32 (&c)[4], const uint4& a, u32 b0, u32 b1) {
+#if __CUDA_ARCH__ >= 800
+    if constexpr (UNSIGNED) {
+        asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+            : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+    } else {
+        asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+            : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+            : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1));
+    }
+#else
+    add_product_16<UNSIGNED>(c, a.x, a.y, b0);
+    add_product_16<UNSIGNED>(c, a.z, a.w, b1);
+#endif
+}
+
+// c = a * b, 32 deep, with signs.
+DEV void product_32(i32 (&c)[4], const uint4& a, u32 b0, u32 b1) {
 #if __CUDA_ARCH__ >= 800
     asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
         : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
-        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "r"(0));
+        : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1), "r"(0));
 #else
-    i32 other[4];
-    product_16(c, a0, a1, b0);
-    product_16(other, a2, a3, b1);
-#pragma unroll
-    for (u32 i = 0; i < 4; i++) c[i] += other[i];
+    c[0] = c[1] = c[2] = c[3] = 0;
+    add_product_16<false>(c, a.x, a.y, b0);
+    add_product_16<false>(c, a.z, a.w, b1);
 #endif
 }

@@ -4,7 +4,11 @@
 // which lane t of a product (mma.cuh) takes word t.
 //
 // Activations: word t of group j of a column lies at word 4t + j of its chunk, so one read of sixteen bytes gives a lane its words of all
-// groups. Weights: rows g and g + 8 of sixteen belong to one lane, so they lie together: sixteen bytes are words t of two groups of
+// groups.
+//
+// Weights that have integer scales come multiplied by them, sixteen bits in two digits: the low byte, without a sign, in one plane,
+// the high byte in another. Two products of bytes with all weights then give the sum, and no product of a group has to be
+// multiplied by itself, which took more time than the tensor cores do. Weights: rows g and g + 8 of sixteen belong to one lane, so they lie together: sixteen bytes are words t of two groups of
 // both rows, {g, g + 8, g, g + 8}, which are neighbouring registers as the tensor cores want them.
 #pragma once
 #include "mma.cuh"
@@ -17,15 +21,15 @@ DEV u32 x_sixteen(u32 columns, u32 chunk, u32 column, u32 t) {
     return (chunk * columns + column) * CHUNK + ((t ^ (column >> 1 & 3)) << 4);
 }
 
-// Places of a tile of weights relative to its beginning.
-template <u32 TM>
+// Places of a tile of weights relative to its beginning. DIGITS planes of bytes; FACTORS floats a row: one for 256 weights, or one for
+// each 32.
+template <u32 TM, u32 DIGITS, u32 FACTORS>
 struct Tile {
-    static constexpr u32 PAD = TM + 8;              // of a column of scales: four lanes of a row write to different banks
-    static constexpr u32 SCALES = TM * 256;         // [chunk][PAD] words: a signed byte a group
-    static constexpr u32 MINS = SCALES + 16 * PAD;  // the same, of minima
-    static constexpr u32 D = MINS + 16 * PAD;       // [8][PAD] floats: the factor of each 32 weights, or of all in the first
-    static constexpr u32 M = D + 32 * PAD;          // [8][PAD] floats: that of the minima
-    static constexpr u32 BYTES = M + 32 * PAD;
+    static constexpr u32 PLANE = TM * 256, PAD = TM + 8;   // PAD: four lanes of a row write to different banks
+    static constexpr u32 MINS = DIGITS * PLANE;            // [chunk][PAD] words: a byte a group
+    static constexpr u32 D = MINS + 16 * PAD;              // [FACTORS][PAD] floats
+    static constexpr u32 M = D + 4 * FACTORS * PAD;        // the same, of minima
+    static constexpr u32 BYTES = M + 4 * FACTORS * PAD;
 
     // Sixteen `t` of a run of 32 (two groups) of rows g and g + 8 of sixteen rows. Those of four runs are exchanged, so that four
     // lanes that write a run each meet different banks.

@@ -1,17 +1,20 @@
-// From a block's bytes to signed bytes: formats without a codebook.
+// From a block's bytes to the bytes that are multiplied: formats without a codebook.
 //
-// Four lanes unpack 256 weights of a row, `raw` being where these begin in shared memory; lane t has word t of every group. A format
-// has
+// Four lanes unpack 256 weights of a row, `raw` being where these begin in shared memory; lane t has word t of every group of sixteen.
+// A format has
 //   Source  the same format's structure for single vectors (wide.cuh, narrow.cuh), whose constants and factors it shares
 //   BYTES   of 256 weights
-//   SHIFT   its bytes are 2^SHIFT times the weights, because that takes fewer instructions; sums are moved down
-//   PAIRED  both groups of a run of 32 have one scale
 //   MINIMA  whether there is a sum with minima
-//   BOOK    whether a lane has run t of half h instead, all eight words: run(raw, r, book, words)
-//   half(raw, t, h, words)  words t of the eight groups of half h of the block
-//   scales(raw, t), mins(raw, t)  four bytes: those of the groups of chunk t
+//   BOOK    whether a lane has run t of half h instead, all its eight words (unpack_book.cuh)
+//   half(raw, t, h, words)  words t of the eight groups of half h
+// and with an integer scale a group
+//   BIAS, SIGNED  its bytes are weights plus BIAS; a product with a scale may be negative
+//   scales(raw, c), mins(raw, c)  four bytes: those of the groups of chunk c
+// or with a float factor for 32 weights
+//   SHIFT   its bytes are 2^SHIFT times the weights, because that takes fewer instructions; sums are moved down
 #pragma once
 #include "codebook.cuh"
+#include "digits.cuh"
 #include "narrow.cuh"
 #include "tile.cuh"
 
@@ -19,8 +22,8 @@ template <typename F>
 struct Unpacked {
     typedef F Source;
     static constexpr u32 BYTES = 256 / F::LEN * F::BYTES;
-    static constexpr u32 SHIFT = 0;
-    static constexpr bool PAIRED = false, MINIMA = false, BOOK = false;
+    static constexpr u32 SHIFT = 0, BIAS = 0;
+    static constexpr bool SIGNED = false, MINIMA = false, BOOK = false;
 
     DEV u32 mins(u32, u32) { return 0; }
 };
@@ -55,25 +58,24 @@ struct UnpackQ2K : Unpacked<Q2K> {
     DEV u32 mins(u32 raw, u32 t) { return (shared_at<u32>(raw + 4 * t) >> 4) & 0x0f0f0f0fu; }
 };
 
-// Three bits at the top of a byte: 32 times the weight.
 struct UnpackQ3K : Unpacked<Q3K> {
-    static constexpr u32 SHIFT = 5;
+    static constexpr u32 BIAS = 4;
+    static constexpr bool SIGNED = true;
 
     DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
         const Raw in(raw + 4 * t);
-        const u32 mask[2] = {~in.word(0), ~in.word(16)}, two[2] = {in.word(32 + 32 * h), in.word(48 + 32 * h)};
+        const u32 mask[2] = {in.word(0), in.word(16)}, two[2] = {in.word(32 + 32 * h), in.word(48 + 32 * h)};
 #pragma unroll
         for (u32 i = 0; i < 8; i++) {
-            const u32 run = i / 2, q = two[i % 2], low = run < 3 ? q << (5 - 2 * run) : q >> 1;
-            // Bit 4h + run of the mask's bytes, without which 4 is taken off.
-            out[i] = (low & 0x60606060u) | ((mask[i % 2] << (7 - 4 * h - run)) & 0x80808080u);
+            const u32 run = i / 2, top = mask[i % 2] >> (4 * h);
+            out[i] = ((two[i % 2] >> (2 * run)) & 0x03030303u) | ((run < 2 ? top << (2 - run) : top >> (run - 2)) & 0x04040404u);
         }
     }
     // Nibbles of the first eight bytes, two bits more from the last four; less 32.
-    DEV u32 scales(u32 raw, u32 t) {
+    DEV u32 scales(u32 raw, u32 c) {
         const Raw in(raw + 96);
-        const u32 packed = in.word(4 * (t % 2)), more = in.word(8) >> (2 * t);
-        const u32 six = ((packed >> (4 * (t / 2))) & 0x0f0f0f0fu) | ((more << 4) & 0x30303030u);
+        const u32 packed = in.word(4 * (c % 2)), more = in.word(8) >> (2 * c);
+        const u32 six = ((packed >> (4 * (c / 2))) & 0x0f0f0f0fu) | ((more << 4) & 0x30303030u);
         const u32 twos = six ^ 0x20202020u, sign = twos & 0x20202020u;
         return twos | sign << 1 | sign << 2;
     }
@@ -89,7 +91,7 @@ DEV u32 four_mins(u32 raw, u32 t) {
 }
 
 struct UnpackQ4K : Unpacked<Q4K> {
-    static constexpr bool PAIRED = true, MINIMA = true;
+    static constexpr bool MINIMA = true;
 
     DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
 #pragma unroll
@@ -104,7 +106,7 @@ struct UnpackQ4K : Unpacked<Q4K> {
 };
 
 struct UnpackQ5K : Unpacked<Q5K> {
-    static constexpr bool PAIRED = true, MINIMA = true;
+    static constexpr bool MINIMA = true;
 
     DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
         UnpackQ4K::half(raw + 32, t, h, out);
@@ -116,21 +118,22 @@ struct UnpackQ5K : Unpacked<Q5K> {
     DEV u32 mins(u32 raw, u32 t) { return four_mins(raw, t); }
 };
 
-// Six bits at the top of a byte, the highest inverted: four times the weight.
 struct UnpackQ6K : Unpacked<Q6K> {
-    static constexpr u32 SHIFT = 2;
+    static constexpr u32 BIAS = 32;
+    static constexpr bool SIGNED = true;
 
     DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
         const Raw in(raw + 4 * t);
         const u32 low[4] = {in.word(64 * h), in.word(64 * h + 16), in.word(64 * h + 32), in.word(64 * h + 48)};
-        const u32 top[2] = {in.word(128 + 32 * h) ^ 0xaaaaaaaau, in.word(144 + 32 * h) ^ 0xaaaaaaaau};
+        const u32 top[2] = {in.word(128 + 32 * h), in.word(144 + 32 * h)};
 #pragma unroll
         for (u32 i = 0; i < 8; i++) {
-            const u32 q = low[i % 4];
-            out[i] = ((i < 4 ? q << 2 : q >> 2) & 0x3c3c3c3cu) | ((top[i % 2] << (6 - i / 2 * 2)) & 0xc0c0c0c0u);
+            const u32 q = low[i % 4], two = i / 2, high = top[i % 2];
+            const u32 moved = two < 2 ? high << (4 - 2 * two) : high >> (2 * two - 4);
+            out[i] = ((i < 4 ? q : q >> 4) & 0x0f0f0f0fu) | (moved & 0x30303030u);
         }
     }
-    DEV u32 scales(u32 raw, u32 t) { return Raw(raw + 4 * t).word(192); }
+    DEV u32 scales(u32 raw, u32 c) { return Raw(raw + 4 * c).word(192); }
 };
 
 // The words of a run whose bytes hold weights i (low nibble) and i + 16: word t of both groups.
@@ -140,13 +143,20 @@ DEV void sixteen_values(const Sixteen& table, u32 q, u32& low, u32& high) {
     low = choose(first, second, 0x6420), high = choose(first, second, 0x7531);
 }
 
+// The values of IQ4 plus 128.
+DEV Sixteen iq4_biased() {
+    const Sixteen v = iq4_values();
+    return {v.t0 ^ 0x80808080u, v.t1 ^ 0x80808080u, v.t2 ^ 0x80808080u, v.t3 ^ 0x80808080u};
+}
+
 struct UnpackIq4Xs : Unpacked<Iq4Xs> {
-    static constexpr bool PAIRED = true;
+    static constexpr u32 BIAS = 128;
+    static constexpr bool SIGNED = true;
 
     DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            sixteen_values(iq4_values(), shared_at<u32>(raw + 8 + 64 * h + 16 * i + 4 * t), out[2 * i], out[2 * i + 1]);
+            sixteen_values(iq4_biased(), shared_at<u32>(raw + 8 + 64 * h + 16 * i + 4 * t), out[2 * i], out[2 * i + 1]);
         }
     }
     DEV u32 scales(u32 raw, u32 t) {

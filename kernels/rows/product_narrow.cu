@@ -26,9 +26,9 @@ struct NarrowFormats {
 
     DEV void tables(u32, const u32*) {}
 
-    template <u32 TM>
+    template <typename T>
     DEV void unpack(u32 format, const u32 (&raw)[2], u32 tile, u32 rows16, u32 g, u32 t, u32 half) {
-        choose_format(format, [&](auto unpack) { unpack_two<decltype(unpack), true, true, TM>(raw, tile, rows16, g, t, half); });
+        choose_format(format, [&](auto unpack) { unpack_two<decltype(unpack), true, true, T>(raw, tile, rows16, g, t, half); });
     }
 };
 
@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(512, 1) rows_narrow(const __grid_co
     rows_product<Geometry<2, 2, 4, 4, true>, NarrowFormats>(tasks);
 }
 
-// For chips with less shared memory: 64 and 32.
+// For chips with less shared memory: 32 and 32.
 extern "C" __global__ void __launch_bounds__(128, 1) rows_narrow_small(const __grid_constant__ RowsTasks tasks) {
-    rows_product<Geometry<1, 4, 4, 1, false>, NarrowFormats>(tasks);
+    rows_product<Geometry<1, 2, 2, 2, false>, NarrowFormats>(tasks);
 }

@@ -4,39 +4,7 @@
 // Four streams are three launches, since a block cannot keep the 64 KB of a row's streams for the rows that the mixing matrix
 // should be shared by: new streams and partial sums of a stretch of many rows; the gates; the normed input. What the first two
 // leave for the next lies where the row's input will be.
-#include "canon.cuh"
-#include "dots.cuh"
-#include "order.cuh"
-
-// How the streams change before they are read.
-constexpr u32 KEEP = 0;     // not at all
-constexpr u32 WRITE = 1;    // by one vector
-constexpr u32 COMBINE = 2;  // by weighted experts in rank order and the shared one
-constexpr u32 EMBED = 3;    // all become the vector
-
-struct SiteRows {
-    float* streams;        // [rows][streams][hidden]
-    const float* y;        // [rows][hidden]: the vector, or the shared expert's
-    const float* experts;  // [rows][k][hidden]
-    const float* weights;  // [rows][k]
-    float* gates;          // [rows][n + n*n]: post, then comb [source][destination]; of the site before, then of this one
-    const float* mix;      // [2n + n*n][n * hidden]; null where only the head's mean is wanted
-    const float* base;     // [2n + n*n]
-    const float* norm;     // [hidden]
-    float* x;              // [rows][hidden]: the normed input
-    u32* faults;           // [rows]
-    u32 mode, k, hidden, n, sinkhorn, code;
-    u32 rows, rows_of_block;
-    float scale[3];
-    float rms_eps, hc_eps;
-    u32 reserved;
-};
-
-DEV bool is_finite(float value) { return fabsf(value) < bits(0x7f800000u); }
-
-DEV void fail(const SiteRows& p, u32 row) {
-    if (p.faults[row] == 0) p.faults[row] = p.code;
-}
+#include "site_rows.cuh"
 
 DEV float lanes_tree(float sum) {
 #pragma unroll
@@ -46,157 +14,28 @@ DEV float lanes_tree(float sum) {
 
 // ---- four streams of whole 256s, up to 4096 values: the published model
 
-constexpr u32 S = 4;
-constexpr u32 GATES = 24;         // mixing sums: pre 4, post 4, comb 16
-constexpr u32 SUMS = GATES + 1;   // and the square sum
-constexpr u32 STREAM_THREADS = 256;
-constexpr u32 SIDES = STREAM_THREADS / WARP / S;  // warps of a stream
-constexpr u32 TOGETHER = 6;       // sums that a warp makes at once
-constexpr u32 BATCH = 4;          // of so many rows
-constexpr u32 GATES_OF_ROW = S + S * S;
-
-DEV float& component(float4& v, u32 i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
-
-// What the layer part adds to a row, four values from `h` on.
-DEV float4 output_four(const SiteRows& p, u32 row, u32 h) {
-    float4 y = *reinterpret_cast<const float4*>(p.y + size_t(row) * p.hidden + h);
-    if (p.mode != COMBINE) return y;
-    const float* experts = p.experts + size_t(row) * p.k * p.hidden + h;
-    const float* weights = p.weights + size_t(row) * p.k;
-    float4 routed = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 1
-    for (u32 first = 0; first < p.k; first += 8) {
-        float4 e[8];
-        float w[8];
-#pragma unroll
-        for (u32 r = 0; r < 8; r++) {
-            const u32 rank = min(first + r, p.k - 1);
-            e[r] = *reinterpret_cast<const float4*>(experts + size_t(rank) * p.hidden);
-            w[r] = weights[rank];
-        }
-#pragma unroll
-        for (u32 r = 0; r < 8; r++) {
-            if (first + r < p.k) {
-                routed.x = routed.x + (w[r] * e[r].x), routed.y = routed.y + (w[r] * e[r].y);
-                routed.z = routed.z + (w[r] * e[r].z), routed.w = routed.w + (w[r] * e[r].w);
-            }
-        }
-    }
-    return make_float4(routed.x + y.x, routed.y + y.y, routed.z + y.z, routed.w + y.w);
-}
-
-// Four values of each stream from `h` on, as they become; written where they changed. `gates` is the row's place in shared memory.
-DEV void next_streams(const SiteRows& p, u32 row, u32 h, u32 gates, float4 (&next)[S]) {
-    float* streams = p.streams + size_t(row) * S * p.hidden + h;
-    if (p.mode == EMBED) {
-        const float4 y = output_four(p, row, h);
-#pragma unroll
-        for (u32 s = 0; s < S; s++) next[s] = y;
-    } else {
-        float4 old[S];
-#pragma unroll
-        for (u32 s = 0; s < S; s++) old[s] = *reinterpret_cast<const float4*>(streams + s * p.hidden);
-        if (p.mode == KEEP) {
-#pragma unroll
-            for (u32 s = 0; s < S; s++) next[s] = old[s];
-            return;
-        }
-        float4 y = output_four(p, row, h), post = shared_at<float4>(gates);
-#pragma unroll
-        for (u32 s = 0; s < S; s++) {
-#pragma unroll
-            for (u32 c = 0; c < 4; c++) component(next[s], c) = 0.0f + (component(post, s) * component(y, c));
-        }
-#pragma unroll
-        for (u32 i = 0; i < S; i++) {
-            float4 comb = shared_at<float4>(gates + (S + S * i) * 4);
-#pragma unroll
-            for (u32 s = 0; s < S; s++) {
-#pragma unroll
-                for (u32 c = 0; c < 4; c++) {
-                    component(next[s], c) = component(next[s], c) + (component(comb, s) * component(old[i], c));
-                }
-            }
-        }
-    }
-#pragma unroll
-    for (u32 s = 0; s < S; s++) *reinterpret_cast<float4*>(streams + s * p.hidden) = next[s];
-}
-
 // Block (x, y) has rows from y * rows_of_block on, a multiple of four, and parts x, x + gridDim.x, ... of 256 values of each
-// stream. It makes a part's new values of all rows, then their partial sums: a warp has one stream and six mixing sums at a time,
-// whose weights it keeps in registers for all rows. Sixteen rows share them, so that the matrix is read 200 MB from the second
-// level cache for 2048 rows, less than the streams. Two blocks a processor: one waits for memory while the other multiplies.
+// stream. Sixteen rows share a weight, so that the matrix is read 200 MB from the second level cache for 2048 rows, less than the
+// streams. Two blocks a processor: one waits for memory while the other multiplies.
 extern "C" __global__ void __launch_bounds__(STREAM_THREADS, 2) site_rows4_streams(SiteRows p) {
-    const u32 tid = threadIdx.x, warp = tid / WARP, lane = tid % WARP;
     const u32 first = blockIdx.y * p.rows_of_block, count = min(p.rows_of_block, p.rows - first), parts = p.hidden / BLOCK;
     const u32 values = 0, gates = p.rows_of_block * S * BLOCK * 4;
-    const u32 stream = warp / SIDES, side = warp % SIDES;
     if (p.mode == WRITE || p.mode == COMBINE) {
-        for (u32 i = tid; i < count * GATES_OF_ROW; i += STREAM_THREADS) {
+        for (u32 i = threadIdx.x; i < count * GATES_OF_ROW; i += STREAM_THREADS) {
             shared_at<float>(gates + i * 4) = p.gates[size_t(first) * GATES_OF_ROW + i];
         }
     }
     __syncthreads();
 #pragma unroll 1
     for (u32 part = blockIdx.x; part < parts; part += gridDim.x) {
-        // Half a part of a row is a warp's.
-#pragma unroll 2
-        for (u32 task = warp; task < 2 * count; task += STREAM_THREADS / WARP) {
-            const u32 row = task / 2, place = task % 2 * (BLOCK / 2) + lane * 4;
-            float4 next[S];
-            next_streams(p, first + row, part * BLOCK + place, gates + row * GATES_OF_ROW * 4, next);
-#pragma unroll
-            for (u32 s = 0; s < S; s++) shared_at<float4>(values + ((row * S + s) * BLOCK + place) * 4) = next[s];
+        switch (p.mode) {
+            case KEEP: next_streams<KEEP>(p, first, count, part, values, gates); break;
+            case WRITE: next_streams<WRITE>(p, first, count, part, values, gates); break;
+            case COMBINE: next_streams<COMBINE>(p, first, count, part, values, gates); break;
+            default: next_streams<EMBED>(p, first, count, part, values, gates);
         }
         __syncthreads();
-        if (p.mix) {
-#pragma unroll 1
-            for (u32 pass = 0; pass < GATES / SIDES / TOGETHER; pass++) {
-                const u32 sum = (side * (GATES / SIDES / TOGETHER) + pass) * TOGETHER;
-                const float* from = p.mix + size_t(sum * S + stream) * p.hidden + part * BLOCK + lane;
-                float weight[TOGETHER][BLOCK / WARP];
-#pragma unroll
-                for (u32 j = 0; j < TOGETHER; j++) {
-#pragma unroll
-                    for (u32 i = 0; i < BLOCK / WARP; i++) weight[j][i] = from[j * S * p.hidden + i * WARP];
-                }
-#pragma unroll 1
-                for (u32 row = 0; row < count; row += BATCH) {
-                    // Sum j of row r at 4j + r; square sums behind them, which are made once in a stream.
-                    float v[WARP];
-#pragma unroll
-                    for (u32 i = 0; i < WARP; i++) v[i] = 0.0f;
-                    const bool squares = row / BATCH % (GATES / TOGETHER) == sum / TOGETHER;
-                    const u32 at = values + ((row * S + stream) * BLOCK + lane) * 4;
-#pragma unroll
-                    for (u32 r = 0; r < BATCH; r++) {
-#pragma unroll
-                        for (u32 i = 0; i < BLOCK / WARP; i++) {
-                            const float value = shared_at<float>(at + (r * S * BLOCK + i * WARP) * 4);
-#pragma unroll
-                            for (u32 j = 0; j < TOGETHER; j++) v[BATCH * j + r] = fmaf(weight[j][i], value, v[BATCH * j + r]);
-                        }
-                    }
-                    if (squares) {
-#pragma unroll
-                        for (u32 r = 0; r < BATCH; r++) {
-#pragma unroll
-                            for (u32 i = 0; i < BLOCK / WARP; i++) {
-                                const float value = shared_at<float>(at + (r * S * BLOCK + i * WARP) * 4);
-                                v[BATCH * TOGETHER + r] = fmaf(value, value, v[BATCH * TOGETHER + r]);
-                            }
-                        }
-                    }
-                    const float mine = join_lanes<WARP, WARP>(v);
-                    const u32 index = joined_index<WARP>(lane), j = index / BATCH, r = row + index % BATCH;
-                    if (r < count && (j < TOGETHER || (j == TOGETHER && squares))) {
-                        const u32 of = j < TOGETHER ? sum + j : GATES;
-                        p.x[size_t(first + r) * p.hidden + (part * S + stream) * SUMS + of] = mine;
-                    }
-                }
-            }
-        }
+        if (p.mix) part_sums(p, first, count, part, values);
         __syncthreads();
     }
 }
@@ -212,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(GATE_THREADS) site_rows4_gates(Site
     auto partial = [&](u32 i, u32 sum) { return i < n ? x[(i % parts * S + i / parts) * SUMS + sum] : 0.0f; };
     // Lane i keeps sum i.
     float mine = 0.0f;
-#pragma unroll 5
+#pragma unroll
     for (u32 r = 0; r < SUMS; r++) {
         float sum = partial(2 * lane, r) + partial(2 * lane + 1, r);
         for (u32 mask = 1; 2 * mask < whole; mask *= 2) sum = sum + lane_xor(sum, mask);
@@ -226,6 +65,7 @@ extern "C" __global__ void __launch_bounds__(GATE_THREADS) site_rows4_gates(Site
     const float logit = (mine * inverse) * scale + p.base[min(lane, GATES - 1)];
     float* gates = p.gates + size_t(row) * GATES_OF_ROW;
     const float gate = sigmoid(logit);
+    __syncwarp();
     if (lane < S) x[lane] = gate + p.hc_eps;
     if (lane >= S && lane < 2 * S) gates[lane - S] = gate * 2.0f;
 

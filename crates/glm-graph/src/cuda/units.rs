@@ -14,6 +14,8 @@ const ORDER: (&str, &str) = ("order.cuh", device_code!("include/order.cuh"));
 const DOTS: (&str, &str) = ("dots.cuh", device_code!("include/dots.cuh"));
 const INDEXER: (&str, &str) = ("indexer.cuh", device_code!("include/indexer.cuh"));
 const ATTEND: (&str, &str) = ("attend.cuh", device_code!("include/attend.cuh"));
+const KDA_ROWS_STEPS: (&str, &str) = ("kda_rows.cuh", device_code!("include/kda_rows.cuh"));
+const SITE_ROWS_PARTS: (&str, &str) = ("site_rows.cuh", device_code!("include/site_rows.cuh"));
 const TILE_ROWS: (&str, &str) = ("tile_rows.cuh", device_code!("include/tile_rows.cuh"));
 const INDEX_ROWS: (&str, &str) = ("index_rows.cuh", device_code!("include/index_rows.cuh"));
 const ATTEND_ROWS: (&str, &str) = ("attend_rows.cuh", device_code!("include/attend_rows.cuh"));
@@ -75,6 +77,29 @@ pub(super) static EXPERTS: Unit = Unit {
     entries: &["rows_route", "rows_order", "rows_tiles"],
 };
 
+/// Delta attention of a span.
+pub(super) static KDA_ROWS: Unit = Unit {
+    name: "kda_rows",
+    source: device_code!("rows/kda_rows.cu"),
+    headers: &[BASE, CANON, DOTS, ORDER, KDA_ROWS_STEPS],
+    entries: &[
+        "kda_rows_prepare128",
+        "kda_rows_scan128",
+        "kda_rows_gate128",
+        "kda_rows_prepare",
+        "kda_rows_scan",
+        "kda_rows_gate",
+    ],
+};
+
+/// Hyper-connections of a span.
+pub(super) static SITE_ROWS: Unit = Unit {
+    name: "site_rows",
+    source: device_code!("rows/site_rows.cu"),
+    headers: &[BASE, CANON, DOTS, ORDER, SITE_ROWS_PARTS],
+    entries: &["site_rows4_streams", "site_rows4_gates", "site_rows4_norm", "site_rows"],
+};
+
 /// What a span's rows add to the caches of latent attention.
 pub(super) static DSA_ROWS_PREPARE: Unit = Unit {
     name: "dsa_rows_prepare",
@@ -108,7 +133,7 @@ pub(super) static DSA_ROWS_MIX: Unit = Unit {
 };
 
 /// All of them.
-pub static UNITS: [&Unit; 11] = [
+pub static UNITS: [&Unit; 13] = [
     &SITE,
     &KDA,
     &ROUTER,
@@ -116,6 +141,8 @@ pub static UNITS: [&Unit; 11] = [
     &DSA_INDEX,
     &DSA_ATTEND,
     &EXPERTS,
+    &KDA_ROWS,
+    &SITE_ROWS,
     &DSA_ROWS_PREPARE,
     &DSA_ROWS_INDEX,
     &DSA_ROWS_SCORES,

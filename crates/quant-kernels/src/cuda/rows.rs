@@ -20,7 +20,7 @@ macro_rules! headers {
 
 static QUANTISED: &[(&str, &str)] = headers!(
     "base.cuh" "canon.cuh" "activation.cuh" "packed.cuh" "tree.cuh" "wide.cuh" "codebook.cuh" "narrow.cuh" "mma.cuh" "tile.cuh"
-    "partials.cuh" "products.cuh" "unpack.cuh" "unpack_book.cuh" "rows_product.cuh"
+    "digits.cuh" "partials.cuh" "products.cuh" "unpack.cuh" "unpack_book.cuh" "rows_product.cuh"
 );
 static FLOATS: &[(&str, &str)] = headers!("base.cuh" "canon.cuh" "partials.cuh" "products.cuh");
 
@@ -29,7 +29,7 @@ static WIDE: Unit = Unit {
     name: "product_wide",
     source: device_code!("rows/product_wide.cu"),
     headers: QUANTISED,
-    entries: &["rows_wide", "rows_wide_small"],
+    entries: &["rows_wide", "rows_wide_half", "rows_wide_small"],
 };
 
 /// Formats with 32.
@@ -83,28 +83,29 @@ pub fn rows_unit(family: Family) -> &'static Unit {
     }
 }
 
-/// A format's number in its family's unit, and copies of its codebook's entries in a large and in a small block.
-const fn number_and_copies(quant: Quant) -> Option<(u32, [u32; 2])> {
+/// A format's number in its family's unit, copies of its codebook's entries in a large and in a small block, and scales that have a
+/// table of values.
+const fn number_and_tables(quant: Quant) -> Option<(u32, [u32; 2], u32)> {
     Some(match quant {
-        Quant::Q6K | Quant::Q8_0 | Quant::F32 => (0, [0, 0]),
-        Quant::Iq2Xxs => (1, [32, 4]),
-        Quant::Iq2S => (2, [8, 2]),
-        Quant::Iq3Xxs => (3, [32, 4]),
-        Quant::Q2K => (4, [0, 0]),
-        Quant::Q3K => (5, [0, 0]),
-        Quant::Q4K => (6, [0, 0]),
-        Quant::Q5K => (7, [0, 0]),
-        Quant::Iq4Xs => (8, [0, 0]),
-        Quant::Iq1S => (9, [4, 2]),
-        Quant::Iq1M => (10, [4, 2]),
-        Quant::Iq2Xs => (11, [16, 4]),
-        Quant::Iq3S => (12, [16, 4]),
-        Quant::Q4_0 | Quant::F16 => (1, [0, 0]),
-        Quant::Q4_1 | Quant::Bf16 => (2, [0, 0]),
-        Quant::Q5_0 => (3, [0, 0]),
-        Quant::Q5_1 => (4, [0, 0]),
-        Quant::Iq4Nl => (5, [0, 0]),
-        Quant::Mxfp4 => (6, [0, 0]),
+        Quant::Q6K | Quant::Q8_0 | Quant::F32 => (0, [0, 0], 0),
+        Quant::Iq2Xxs => (1, [32, 4], 16),
+        Quant::Iq2S => (2, [8, 2], 16),
+        Quant::Iq3Xxs => (3, [32, 4], 0),
+        Quant::Q2K => (4, [0, 0], 0),
+        Quant::Q3K => (5, [0, 0], 0),
+        Quant::Q4K => (6, [0, 0], 0),
+        Quant::Q5K => (7, [0, 0], 0),
+        Quant::Iq4Xs => (8, [0, 0], 0),
+        Quant::Iq1S => (9, [4, 2], 8),
+        Quant::Iq1M => (10, [4, 2], 8),
+        Quant::Iq2Xs => (11, [16, 4], 16),
+        Quant::Iq3S => (12, [16, 4], 0),
+        Quant::Q4_0 | Quant::F16 => (1, [0, 0], 0),
+        Quant::Q4_1 | Quant::Bf16 => (2, [0, 0], 0),
+        Quant::Q5_0 => (3, [0, 0], 0),
+        Quant::Q5_1 => (4, [0, 0], 0),
+        Quant::Iq4Nl => (5, [0, 0], 0),
+        Quant::Mxfp4 => (6, [0, 0], 0),
         _ => return None,
     })
 }
@@ -112,33 +113,42 @@ const fn number_and_copies(quant: Quant) -> Option<(u32, [u32; 2])> {
 /// A format's number in its family's unit (kernels/rows/product_*.cu); `None` for one without a fast product.
 #[must_use]
 pub fn rows_format(quant: Quant) -> Option<u32> {
-    number_and_copies(quant).map(|(number, _)| number)
+    number_and_tables(quant).map(|(number, _, _)| number)
 }
 
-/// The layout of a block for matrices of these formats, all of one family, where a block can have `room` bytes of shared memory.
+/// The layout of a block for matrices of these formats, all of one family, where a block can have `room` bytes of shared memory and a
+/// tile of columns has `columns` of them at most.
 #[must_use]
-pub fn rows_shape(quants: &[Quant], room: u32) -> RowsShape {
-    let floats = quants.iter().all(|quant| quant.family() == Some(Family::Float));
-    if floats {
+pub fn rows_shape(quants: &[Quant], columns: u32, room: u32) -> RowsShape {
+    let family = quants.first().and_then(|quant| quant.family());
+    if family == Some(Family::Float) {
         return RowsShape { rows: 32, columns: 32, threads: 512, smem: 2 * 32 * 128 * 4 + 2 * 32 * 4, entry: 0 };
     }
     let of = |rows: u32, columns: u32, threads: u32, entry: usize| {
-        let smem = quants.iter().map(|quant| smem(*quant, rows, columns, entry)).max().unwrap_or(0);
+        let smem = quants.iter().map(|quant| smem(*quant, rows, columns, rows == 128)).max().unwrap_or(0);
         RowsShape { rows, columns, threads, smem, entry }
     };
-    let large = of(128, 64, 512, 0);
-    if large.smem <= room { large } else { of(64, 32, 128, 1) }
+    // More columns share what unpacking takes; with few of them half of the tensor cores' work would be for nothing.
+    let half = if family == Some(Family::Wide) { 1 } else { 0 };
+    let large = of(128, 128, 512, 0);
+    if half == 1 && columns > 64 && large.smem <= room {
+        return large;
+    }
+    let medium = of(128, 64, 512, half);
+    if medium.smem <= room { medium } else { of(32, 32, 128, half + 1) }
 }
 
 /// The formula of kernels/include/rows_product.cuh.
-fn smem(quant: Quant, rows: u32, columns: u32, entry: usize) -> u32 {
-    let (_, copies) = number_and_copies(quant).unwrap_or_default();
-    let table = super::matvec_tables(quant).len() as u32 * copies[entry] * 4;
-    let times = if entry == 0 { 2 } else { 1 };
-    let tile = rows * 256 + 96 * (rows + 8);
+fn smem(quant: Quant, rows: u32, columns: u32, is_large: bool) -> u32 {
+    let (_, copies, scales) = number_and_tables(quant).unwrap_or_default();
+    let table = super::matvec_tables(quant).len() as u32 * copies[usize::from(!is_large)] + 4 * scales;
+    let (digits, factors) = if quant.family() == Some(Family::Wide) { (2, 1) } else { (1, 8) };
+    let padded = rows + 8;
+    let tile = digits * rows * 256 + 16 * padded + 8 * factors * padded;
     let bytes = (256 / quant.block_len() * quant.block_bytes()) as u32;
     let pitch = ((bytes + 30) / 16 | 1) * 16;
-    table.next_multiple_of(16) + times * (tile + rows * pitch) + 2 * columns * (256 + 32) + columns * 40
+    let times = if is_large { 2 } else { 1 };
+    (4 * table).next_multiple_of(16) + tile + times * rows * pitch + 2 * columns * (256 + 32) + columns * 40
 }
 
 #[cfg(test)]
@@ -150,16 +160,20 @@ mod tests {
     fn every_format_fits() {
         for quant in Quant::ALL.into_iter().filter(|quant| quant.family().is_some()) {
             assert!(rows_format(quant).is_some(), "{}", quant.name());
-            let (large, small) = (rows_shape(&[quant], 227 << 10), rows_shape(&[quant], 64 << 10));
-            assert!(large.smem <= 227 << 10, "{}: {}", quant.name(), large.smem);
-            assert!(small.smem <= 64 << 10, "{}: {}", quant.name(), small.smem);
-            if quant.family() != Some(Family::Float) {
-                assert_eq!((large.rows, small.rows, small.entry), (128, 64, 1), "{}", quant.name());
+            for columns in [1, 64, 2048] {
+                let large = rows_shape(&[quant], columns, 227 << 10);
+                let small = rows_shape(&[quant], columns, 64 << 10);
+                assert!(large.smem <= 227 << 10, "{}: {}", quant.name(), large.smem);
+                assert!(small.smem <= 64 << 10, "{}: {}", quant.name(), small.smem);
+                if quant.family() != Some(Family::Float) {
+                    assert_eq!((large.rows, small.rows), (128, 32), "{}", quant.name());
+                    assert!(rows_unit(quant.family().unwrap()).entries[small.entry].ends_with("small"));
+                }
             }
         }
-        // Q6_K: no table, twice 46 KB of weights and 30 KB as they come, 36 KB of activations, places of 64 columns.
-        let q6_k = rows_shape(&[Quant::Q6K], 227 << 10);
-        assert_eq!(q6_k.smem, 2 * (32768 + 96 * 136 + 128 * 240) + 2 * 64 * 288 + 64 * 40);
+        // Q6_K: no table, 64 KB of digits, twice 30 KB as they come, 72 KB of activations, places of 128 columns.
+        let q6_k = rows_shape(&[Quant::Q6K], 2048, 227 << 10);
+        assert_eq!(q6_k.smem, 65536 + 24 * 136 + 2 * 128 * 240 + 2 * 128 * 288 + 128 * 40);
     }
 
     /// Numbers of a family differ from each other.
