@@ -17,6 +17,7 @@ struct Begin {
     // What `counts` has counted, and what it shall have.
     u32 counted_from, counted_to, from, to;
 };
+static_assert(sizeof(Begin) == 176, "crates/glm-graph/src/cuda/abi.rs");
 
 // Adds history[first, last) to the counts, or takes it away.
 DEV void count(const Begin& p, u32 first, u32 last, u32 one) {

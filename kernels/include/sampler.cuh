@@ -25,6 +25,7 @@ struct Drawing {
     float lowest;       // of logits less the largest one, of what may be drawn; at most 0
     float repetition, presence, frequency;
 };
+static_assert(sizeof(Drawing) == 72, "crates/glm-graph/src/cuda/abi.rs");
 
 // What a draw needs beside the logits. `begin` sets all of it.
 struct Choice {
@@ -36,6 +37,7 @@ struct Choice {
     u64 masses[BINS];   // sums of them at temperature 1
     u64 weights[BINS];  // and at the temperature
 };
+static_assert(sizeof(Choice) == 88 + 24 * BINS, "crates/glm-graph/src/cuda/abi.rs");
 
 // Orders a logit before all that are smaller, and before equal ones of higher tokens, as the larger number.
 DEV u64 key_of(float logit, u32 token) { return u64(u32(rank_of(logit)) ^ 0x80000000u) << 32 | (ALL - token); }

@@ -11,7 +11,10 @@ use std::sync::Arc;
 use quant_kernels::Cpu;
 
 use draw::Draw;
-pub(crate) use draw::{finite_above, lowest, uniform};
+use draw::finite_above;
+#[cfg(feature = "cuda")]
+pub(crate) use draw::lowest;
+pub(crate) use draw::uniform;
 
 use crate::choice::rank_of;
 use crate::error::ExecError;
