@@ -15,6 +15,7 @@ mod moe;
 mod nextn;
 mod observer;
 mod pools;
+mod queue;
 mod read_ahead;
 mod scratch;
 mod site;
@@ -31,6 +32,7 @@ use batch::Segment;
 use lanes::Lanes;
 pub use observer::Observer;
 use observer::Watch;
+use queue::Queued;
 use read_ahead::ReadAhead;
 use scratch::{Scratch, Workers};
 use store::Store;
@@ -43,7 +45,7 @@ use crate::model::Model;
 use crate::plan::{MemoryPlan, batch_rows, plan};
 use crate::sampler::Sampler;
 use crate::state::{Checkpoint, Kv, Sequence};
-use crate::steps::{Answers, Limits, Standing};
+use crate::steps::{Answers, Limits};
 
 pub(crate) use head::rows_at_once as logit_rows;
 
@@ -79,6 +81,8 @@ pub struct CpuExecutor {
     scratch: Scratch,
     sampler: Sampler,
     answers: Answers,
+    /// Steps that were submitted and not computed, in their order.
+    queue: Vec<Queued>,
     counters: Counters,
     observer: Option<Box<dyn Observer>>,
 }
@@ -125,6 +129,7 @@ impl CpuExecutor {
             scratch: Scratch { workers: Workers::new(threads), ..Scratch::default() },
             sampler: Sampler::default(),
             answers: Answers::default(),
+            queue: Vec::new(),
             counters: Counters::default(),
             observer: None,
             model,
@@ -281,12 +286,14 @@ impl Executor for CpuExecutor {
     }
 
     fn close_sequence(&mut self, seq: SeqId) -> Result<(), ExecError> {
-        self.take(seq).map(drop)
+        self.take(seq)?;
+        self.forget_steps(seq);
+        Ok(())
     }
 
     fn len(&self, seq: SeqId) -> Result<usize, ExecError> {
         let sequence = self.sequences.get(&seq).ok_or(ExecError::UnknownSequence(seq))?;
-        Ok(sequence.tokens.len())
+        Ok(sequence.tokens.len() + self.queued(seq))
     }
 
     fn prefill(&mut self, seq: SeqId, tokens: &[Token]) -> Result<(), ExecError> {
@@ -304,26 +311,24 @@ impl Executor for CpuExecutor {
     }
 
     fn submit(&mut self, steps: &[Step]) -> Result<Ticket, ExecError> {
-        let tokens = self.limits().step_tokens(steps, |seq| {
-            let sequence = self.usable(seq)?;
-            Ok(Standing { len: sequence.tokens.len(), sampled: sequence.sampled })
-        })?;
-        for step in steps {
-            self.reserve(step.seq, 1)?;
-        }
-        let mut answer = Vec::with_capacity(steps.len());
-        for (steps, tokens) in steps.chunks(self.rows).zip(tokens.chunks(self.rows)) {
-            self.steps(steps, tokens, &mut answer)?;
-        }
-        Ok(self.answers.keep(answer))
+        self.enqueue(steps)
     }
 
     fn poll(&mut self, ticket: Ticket) -> Result<Vec<StepRow>, ExecError> {
+        if !self.answers.is_complete(&ticket)? {
+            self.work_off(&ticket)?;
+        }
         self.answers.take(ticket)
     }
 
+    fn undo(&mut self, seq: SeqId) -> Result<(), ExecError> {
+        self.undo_step(seq)
+    }
+
     fn save(&self, seq: SeqId) -> Result<Checkpoint, ExecError> {
-        let sequence = self.usable(seq)?.try_clone()?;
+        let sequence = self.usable(seq)?;
+        self.answers.check_none_missing(seq)?;
+        let sequence = sequence.try_clone()?;
         Ok(Checkpoint { fingerprint: self.model.fingerprint(), kv: self.kv, sequence })
     }
 
@@ -334,6 +339,7 @@ impl Executor for CpuExecutor {
         self.limits().check_room(checkpoint.len(), 0)?;
         let sequence = self.sequences.get_mut(&seq).ok_or(ExecError::UnknownSequence(seq))?;
         *sequence = checkpoint.sequence.try_clone()?;
+        self.forget_steps(seq);
         self.counters.restored += 1;
         Ok(())
     }

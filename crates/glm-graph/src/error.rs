@@ -151,6 +151,18 @@ pub enum ExecError {
     /// A sequence stands twice in one `submit`.
     #[error("sequence {0} stands twice in one batch of steps")]
     Twice(SeqId),
+    /// A call that needs the answers of all steps first.
+    #[error("sequence {0} has a step without an answer: poll it first")]
+    Unanswered(SeqId),
+    /// A third step without an answer.
+    #[error("sequence {0} has two steps without an answer: poll one first")]
+    TooFarAhead(SeqId),
+    /// `undo` of a sequence whose last step did not run ahead, or was polled.
+    #[error("sequence {0} has no step that ran ahead")]
+    NotAhead(SeqId),
+    /// What an undone step has for an answer.
+    #[error("the step of sequence {0} was undone")]
+    Undone(SeqId),
     /// `Input::LastSampled` where nothing was sampled.
     #[error("sequence {0} has no sampled token to continue from")]
     NothingSampled(SeqId),

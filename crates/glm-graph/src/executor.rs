@@ -28,7 +28,7 @@ pub struct Ticket(pub(crate) u64);
 pub enum Input {
     /// This token.
     Token(Token),
-    /// The token that the sequence's last step sampled.
+    /// The token that the sequence's last step sampled, or will have sampled.
     LastSampled,
 }
 
@@ -83,7 +83,7 @@ pub struct StepRow {
 pub struct Counters {
     /// Tokens fed by `prefill` and `score`.
     pub prefilled: u64,
-    /// Tokens fed by `submit`.
+    /// Tokens fed by `submit`, without undone ones.
     pub decoded: u64,
     /// Routed experts computed, one for each token and rank.
     pub experts: u64,
@@ -98,6 +98,11 @@ pub struct Counters {
 /// A token's logits depend on its sequence's tokens alone: the cut of the prompt, the number of threads, other sequences
 /// and a restore change no bit. An error that names a token, a length or a sequence leaves every sequence as it was. After
 /// [`ExecError::NotFinite`] the sequence named can only be closed or restored.
+///
+/// A sequence may have two steps without an answer. The second one ran *ahead*: until it is polled, or another step of the
+/// sequence is submitted, it can be [undone](Self::undo), if the first one's token turns out to be the last. Everything but
+/// `submit`, `poll`, `undo`, `restore` and closing needs the sequence's answers first. Whether a step is computed when it is
+/// submitted, at once or meanwhile, or only when it is polled, is the executor's affair.
 pub trait Executor: Send {
     /// Number of token ids.
     fn vocab(&self) -> usize;
@@ -114,13 +119,13 @@ pub trait Executor: Send {
     /// Memory for its state was refused.
     fn open_sequence(&mut self) -> Result<SeqId, ExecError>;
 
-    /// Frees a sequence; allowed for a failed one.
+    /// Frees a sequence; allowed for a failed one, and for one with steps without an answer, which nobody can poll then.
     ///
     /// # Errors
     /// The sequence is unknown.
     fn close_sequence(&mut self, seq: SeqId) -> Result<(), ExecError>;
 
-    /// Tokens fed so far.
+    /// Tokens fed so far, those of steps without an answer included.
     ///
     /// # Errors
     /// The sequence is unknown.
@@ -129,7 +134,7 @@ pub trait Executor: Send {
     /// Feeds tokens without answering. Callers cut long prompts themselves if they want to cancel.
     ///
     /// # Errors
-    /// Unknown or failed sequence, token out of range, context too small, memory, NaN or infinity.
+    /// Unknown or failed sequence, a step without an answer, token out of range, context too small, memory, NaN or infinity.
     fn prefill(&mut self, seq: SeqId, tokens: &[Token]) -> Result<(), ExecError>;
 
     /// Feeds tokens and hands out each one's logits, `(index in tokens, [vocab])`, in order.
@@ -143,26 +148,33 @@ pub trait Executor: Send {
         rows: &mut dyn FnMut(usize, &[f32]),
     ) -> Result<(), ExecError>;
 
-    /// Feeds one token to each of several sequences.
+    /// Feeds one token to each of several sequences, of which each has at most one step without an answer.
     ///
     /// # Errors
     /// As [`prefill`](Self::prefill), for any of the sequences, before anything is computed; a sequence that fails while
     /// computing reports it in its [`StepRow`] and leaves the others alone.
     fn submit(&mut self, steps: &[Step]) -> Result<Ticket, ExecError>;
 
-    /// The rows of a batch, in the order of its steps.
+    /// The rows of a batch, in the order of its steps. Waits for them. A step that was undone has the error
+    /// [`ExecError::Undone`] there.
     ///
     /// # Errors
-    /// The ticket is unknown.
+    /// The ticket is unknown, or all of its steps were undone.
     fn poll(&mut self, ticket: Ticket) -> Result<Vec<StepRow>, ExecError>;
+
+    /// Forgets the step of a sequence that ran ahead: the sequence is as it was before, its sampled token included.
+    ///
+    /// # Errors
+    /// Unknown sequence, or its last step did not run ahead or was polled.
+    fn undo(&mut self, seq: SeqId) -> Result<(), ExecError>;
 
     /// A copy of a sequence's state.
     ///
     /// # Errors
-    /// Unknown or failed sequence.
+    /// Unknown or failed sequence, a step without an answer.
     fn save(&self, seq: SeqId) -> Result<Checkpoint, ExecError>;
 
-    /// Replaces a sequence's state. Any sequence of an executor over the same model and latent type will do, a failed one
+    /// Replaces a sequence's state, and forgets its steps without an answer. Any sequence of an executor over the same model and latent type will do, a failed one
     /// included.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use crate::error::ExecError;
-use crate::executor::{Executor, Input, SeqId, Step, Token, Want};
+use crate::executor::{Executor, Input, SeqId, Step, Ticket, Token, Want};
 use crate::sampler::SamplerParams;
 
 /// How to generate.
@@ -82,31 +82,46 @@ pub fn generate(
     if on(GenerateEvent::Prefill { done, total }).is_break() {
         return Ok(Finish::Cancelled);
     }
-    let mut input = Input::Token(*last);
-    for _ in 0..options.max_tokens {
-        if exec.len(seq)? == ctx {
-            return Ok(Finish::Length);
+    let step = |input| Step { seq, input, want: Want::Sample(options.sampler.clone()) };
+    let has_room = |exec: &dyn Executor, emitted| -> Result<bool, ExecError> {
+        Ok(emitted < options.max_tokens && exec.len(seq)? < ctx)
+    };
+    let mut next = has_room(exec, 0)?.then(|| exec.submit(&[step(Input::Token(*last))]));
+    let mut emitted = 0;
+    while let Some(ticket) = next.take() {
+        let ticket = ticket?;
+        // The step after this one runs ahead: should this one's token be the last, it is undone. What may refuse it is told
+        // after this one's token.
+        if has_room(exec, emitted + 1)? {
+            next = Some(exec.submit(&[step(Input::LastSampled)]));
         }
-        let ticket = exec.submit(&[Step { seq, input, want: Want::Sample(options.sampler.clone()) }])?;
-        let row = exec.poll(ticket)?.into_iter().next().ok_or(ExecError::NothingSampled(seq))?;
-        if let Some(error) = row.error {
-            return Err(error);
-        }
-        let token = row.token.ok_or(ExecError::NothingSampled(seq))?;
-        // The first step has fed the prompt's last token.
-        if done < total {
-            done = total;
-            if on(GenerateEvent::Prefill { done, total }).is_break() {
-                return Ok(Finish::Cancelled);
+        let ended = answer(exec, seq, ticket).map(|token| {
+            // The first step has fed the prompt's last token.
+            if done < total {
+                done = total;
+                if on(GenerateEvent::Prefill { done, total }).is_break() {
+                    return Some(Finish::Cancelled);
+                }
             }
+            if options.stop_tokens.contains(&token) {
+                return Some(Finish::Stop(token));
+            }
+            emitted += 1;
+            on(GenerateEvent::Token(token)).is_break().then_some(Finish::Cancelled)
+        });
+        if let Some(finish) = ended.transpose() {
+            let undone = if let Some(Ok(_)) = next { exec.undo(seq) } else { Ok(()) };
+            return finish.and_then(|finish| undone.map(|()| finish));
         }
-        if options.stop_tokens.contains(&token) {
-            return Ok(Finish::Stop(token));
-        }
-        if on(GenerateEvent::Token(token)).is_break() {
-            return Ok(Finish::Cancelled);
-        }
-        input = Input::LastSampled;
     }
     Ok(Finish::Length)
+}
+
+/// The token that a step has sampled.
+fn answer(exec: &mut dyn Executor, seq: SeqId, ticket: Ticket) -> Result<Token, ExecError> {
+    let row = exec.poll(ticket)?.into_iter().next().ok_or(ExecError::NothingSampled(seq))?;
+    match row.error {
+        Some(error) => Err(error),
+        None => row.token.ok_or(ExecError::NothingSampled(seq)),
+    }
 }

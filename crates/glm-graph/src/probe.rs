@@ -2,7 +2,7 @@
 
 use crate::cpu::{CpuExecutor, HiddenRows, Observer};
 #[cfg(feature = "cuda")]
-pub use crate::cuda::DeviceProducts;
+pub use crate::cuda::{DeviceProducts, DeviceSampler};
 use crate::error::ExecError;
 use crate::executor::{SeqId, Token};
 

@@ -1,9 +1,20 @@
 //! From logits to a token.
 //!
 //! Order: logit bias, penalties, top-k, top-p, min-p, temperature, draw. Draws are counter-based: the number drawn depends
-//! on the seed and the token's position alone, so a seed reproduces whatever else the process did.
+//! on the seed and the token's position alone, so a seed reproduces whatever else the process did. A device draws the same
+//! tokens: docs/ARITHMETIC.md, "Draws", says what both compute.
+
+mod draw;
 
 use std::sync::Arc;
+
+use quant_kernels::Cpu;
+
+use draw::Draw;
+use draw::finite_above;
+#[cfg(feature = "cuda")]
+pub(crate) use draw::lowest;
+pub(crate) use draw::uniform;
 
 use crate::choice::rank_of;
 use crate::error::ExecError;
@@ -29,7 +40,7 @@ pub struct SamplerParams {
     pub frequency_penalty: f32,
     /// How many of the last tokens count as seen, prompt included; `usize::MAX` for all.
     pub penalty_last_n: usize,
-    /// Added to logits; -100 and below bans a token for practical purposes.
+    /// Added to logits, several of one token first to each other; -100 and below bans a token for practical purposes.
     pub logit_bias: Vec<(Token, f32)>,
     /// Never drawn, whatever bias they have: the padding rows of the vocabulary, which have no text.
     pub banned: Arc<[Token]>,
@@ -105,18 +116,18 @@ impl SamplerParams {
     }
 }
 
-/// A token that may be drawn.
-#[derive(Clone, Copy, Debug)]
-struct Candidate {
-    id: Token,
-    logit: f32,
+/// Buffers of the sampler, kept between tokens.
+#[derive(Debug)]
+pub struct Sampler {
+    cpu: Cpu,
+    adjusted: Adjusted,
+    draw: Draw,
 }
 
-/// Buffers of the sampler, kept between tokens.
-#[derive(Debug, Default)]
-pub struct Sampler {
-    adjusted: Adjusted,
-    candidates: Vec<Candidate>,
+impl Default for Sampler {
+    fn default() -> Self {
+        Self { cpu: Cpu::detect(), adjusted: Adjusted::default(), draw: Draw::default() }
+    }
 }
 
 /// Logits after bias and penalties.
@@ -132,35 +143,58 @@ impl Sampler {
     /// `logits` has one value an id, at least one; NaN is never drawn where there is a number. `history` is every token of
     /// the sequence so far. `params` has passed [`SamplerParams::check`].
     pub fn sample(&mut self, logits: &[f32], history: &[Token], params: &SamplerParams) -> Token {
-        let Self { adjusted, candidates } = self;
+        let Self { cpu, adjusted, draw } = self;
         let logits = adjusted.apply(logits, history, params);
         if params.is_greedy() {
             return argmax(logits);
         }
-        let chosen = Draw { logits, params }.candidates(candidates);
-        pick(chosen, params.temperature, uniform(params.seed, history.len() as u64))
+        draw.token(*cpu, logits, params, uniform(params.seed, history.len() as u64))
+    }
+}
+
+impl SamplerParams {
+    /// Whether tokens that were seen count.
+    pub(crate) fn is_penalised(&self) -> bool {
+        self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
+    }
+
+    /// The first position whose token counts as seen, of `len`.
+    pub(crate) fn first_seen(&self, len: usize) -> usize {
+        len.saturating_sub(self.penalty_last_n)
+    }
+
+    /// The biases, one a token: several of one token are added up in their order.
+    pub(crate) fn biases(&self) -> Vec<(Token, f32)> {
+        let mut biases = self.logit_bias.clone();
+        biases.sort_by_key(|(token, _)| *token);
+        biases.dedup_by(|(token, bias), (first, sum)| {
+            let same = token == first;
+            if same {
+                *sum = finite_above(*sum + *bias);
+            }
+            same
+        });
+        biases
     }
 }
 
 impl Adjusted {
     /// Logit bias and penalties; the logits themselves where there are none.
     fn apply<'a>(&'a mut self, logits: &'a [f32], history: &[Token], params: &SamplerParams) -> &'a [f32] {
-        let penalised = params.repetition_penalty != 1.0
-            || params.presence_penalty != 0.0
-            || params.frequency_penalty != 0.0;
+        let penalised = params.is_penalised();
         if params.logit_bias.is_empty() && params.banned.is_empty() && !penalised {
             return logits;
         }
         self.logits.clear();
         self.logits.extend_from_slice(logits);
-        for (token, bias) in &params.logit_bias {
-            if let Some(logit) = self.logits.get_mut(*token as usize) {
+        for (token, bias) in params.biases() {
+            if let Some(logit) = self.logits.get_mut(token as usize).filter(|_| bias != 0.0) {
                 *logit = finite_above(*logit + bias);
             }
         }
         if penalised {
             self.seen.clear();
-            self.seen.extend_from_slice(&history[history.len().saturating_sub(params.penalty_last_n)..]);
+            self.seen.extend_from_slice(&history[params.first_seen(history.len())..]);
             self.seen.sort_unstable();
             for run in self.seen.chunk_by(|a, b| a == b) {
                 let Some(logit) = self.logits.get_mut(run[0] as usize) else { continue };
@@ -179,12 +213,6 @@ impl Adjusted {
     }
 }
 
-/// An adjusted logit, with +infinity brought back to the largest number: the probabilities of an infinite logit have no
-/// meaning.
-fn finite_above(logit: f32) -> f32 {
-    if logit == f32::INFINITY { f32::MAX } else { logit }
-}
-
 /// The largest logit's id, the lowest of equals. Ranks are compared in lanes, which the compiler makes vectors of: one by one
 /// 155,000 of them took half a millisecond.
 fn argmax(logits: &[f32]) -> Token {
@@ -197,111 +225,6 @@ fn argmax(logits: &[f32]) -> Token {
     }
     let most = lanes.into_iter().chain(rest.iter().map(|logit| rank_of(*logit))).max().unwrap_or(i32::MIN);
     logits.iter().position(|logit| rank_of(*logit) == most).unwrap_or(0) as Token
-}
-
-struct Draw<'a> {
-    logits: &'a [f32],
-    params: &'a SamplerParams,
-}
-
-impl Draw<'_> {
-    /// What top-k, top-p and min-p leave, best first, ties to the lower id; never empty.
-    fn candidates<'b>(&self, buffer: &'b mut Vec<Candidate>) -> &'b [Candidate] {
-        /// Candidates sorted at first: usually the nucleus is far smaller, and the vocabulary far larger.
-        const FIRST: usize = 64;
-        let SamplerParams { top_k, top_p, min_p, .. } = *self.params;
-        buffer.clear();
-        buffer.extend(self.logits.iter().enumerate().map(|(id, logit)| Candidate {
-            id: id as Token,
-            logit: if logit.is_nan() { f32::NEG_INFINITY } else { *logit },
-        }));
-        let limit = if top_k == 0 { buffer.len() } else { top_k.min(buffer.len()) };
-        if limit < buffer.len() {
-            sort_first(buffer, limit);
-            buffer.truncate(limit);
-        }
-        let max = f64::from(buffer.iter().map(|c| c.logit).fold(f32::NEG_INFINITY, f32::max));
-        if max == f64::NEG_INFINITY {
-            // Everything was banned: the lowest id is as good as any, and the only reproducible one.
-            sort_first(buffer, 1);
-            return &buffer[..1];
-        }
-        let mass = |c: &Candidate| (f64::from(c.logit) - max).exp();
-        // Ids ascend here (or logits descend, after top-k): a fixed order, so a fixed sum.
-        let total: f64 = buffer.iter().map(mass).sum();
-        let wanted = if top_p >= 1.0 { f64::INFINITY } else { f64::from(top_p) * total };
-        let least = f64::from(min_p);
-        let (mut sorted, mut kept, mut sum) = (limit.min(FIRST), 0, 0.0);
-        if limit == buffer.len() && limit < self.logits.len() {
-            sorted = limit;
-        } else {
-            sort_first(buffer, sorted);
-        }
-        loop {
-            while kept < sorted && sum < wanted && (kept == 0 || mass(&buffer[kept]) >= least) {
-                // What min-p lets through at 0 has no probability either.
-                if kept > 0 && mass(&buffer[kept]) == 0.0 {
-                    return &buffer[..kept];
-                }
-                sum += mass(&buffer[kept]);
-                kept += 1;
-            }
-            if kept < sorted || sorted == buffer.len() {
-                return &buffer[..kept];
-            }
-            let next = (4 * sorted).min(buffer.len());
-            let rest = next - sorted;
-            sort_first(&mut buffer[sorted..], rest);
-            sorted = next;
-        }
-    }
-}
-
-/// Brings the best `n` to the front, best first, ties to the lower id.
-fn sort_first(candidates: &mut [Candidate], n: usize) {
-    let order = |a: &Candidate, b: &Candidate| rank_of(b.logit).cmp(&rank_of(a.logit)).then(a.id.cmp(&b.id));
-    if n == 0 {
-        return;
-    }
-    if n < candidates.len() {
-        candidates.select_nth_unstable_by(n - 1, order);
-    }
-    candidates[..n].sort_unstable_by(order);
-}
-
-/// The candidate at share `uniform` of the probability at this temperature.
-fn pick(candidates: &[Candidate], temperature: f32, uniform: f64) -> Token {
-    let max = f64::from(candidates[0].logit);
-    let weight = |c: &Candidate| {
-        if c.logit == candidates[0].logit {
-            1.0
-        } else {
-            ((f64::from(c.logit) - max) / f64::from(temperature)).exp()
-        }
-    };
-    let total: f64 = candidates.iter().map(weight).sum();
-    let target = uniform * total;
-    let mut sum = 0.0;
-    for candidate in candidates {
-        sum += weight(candidate);
-        if sum > target {
-            return candidate.id;
-        }
-    }
-    candidates[0].id
-}
-
-/// A number in [0, 1) from a seed and a counter: two rounds of the SplitMix64 finaliser, 53 bits.
-fn uniform(seed: u64, counter: u64) -> f64 {
-    let mix = |mut z: u64| {
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
-    const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-    let key = mix(seed.wrapping_add(GOLDEN));
-    let bits = mix(key ^ counter.wrapping_add(1).wrapping_mul(GOLDEN));
-    (bits >> 11) as f64 / (1u64 << 53) as f64
 }
 
 #[cfg(test)]
@@ -366,10 +289,7 @@ mod tests {
     #[test]
     fn cuts_keep_what_they_say() {
         let logits: Vec<f32> = (0..300).map(|i| (i * 37 % 300) as f32 * 0.01).collect();
-        let kept = |params: &SamplerParams| {
-            let mut buffer = Vec::new();
-            Draw { logits: &logits, params }.candidates(&mut buffer).iter().map(|c| c.id).collect::<Vec<_>>()
-        };
+        let kept = |params: &SamplerParams| Draw::default().kept(Cpu::detect(), &logits, params);
         let mut order: Vec<Token> = (0..300).collect();
         order.sort_by_key(|id| std::cmp::Reverse(id * 37 % 300));
         assert_eq!(kept(&SamplerParams { top_k: 7, ..plain() }), order[..7]);
@@ -393,9 +313,7 @@ mod tests {
     #[test]
     fn ties_at_the_cut_go_to_the_lower_id() {
         let params = SamplerParams { top_k: 2, ..plain() };
-        let mut buffer = Vec::new();
-        let kept = Draw { logits: &[1.0; 5], params: &params }.candidates(&mut buffer);
-        assert_eq!(kept.iter().map(|c| c.id).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(Draw::default().kept(Cpu::detect(), &[1.0; 5], &params), [0, 1]);
     }
 
     #[test]
@@ -487,13 +405,9 @@ mod tests {
     }
 
     #[test]
-    fn uniform_numbers_are_spread() {
-        let mut buckets = [0; 10];
-        for counter in 0..10_000 {
-            let u = uniform(42, counter);
-            assert!((0.0..1.0).contains(&u));
-            buckets[(u * 10.0) as usize] += 1;
-        }
-        assert!(buckets.iter().all(|n| (850..1150).contains(n)), "{buckets:?}");
+    fn biases_of_one_token_are_added_up() {
+        let logit_bias = vec![(4, 1.0), (2, f32::MAX), (4, 0.5), (2, f32::MAX), (4, -3.0), (2, -1.0)];
+        let params = SamplerParams { logit_bias, ..plain() };
+        assert_eq!(params.biases(), [(2, f32::MAX), (4, -1.5)]);
     }
 }

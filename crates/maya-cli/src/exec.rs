@@ -130,6 +130,10 @@ impl Executor for Exec {
         either!(self, exec => exec.poll(ticket))
     }
 
+    fn undo(&mut self, seq: SeqId) -> Result<(), ExecError> {
+        either!(self, exec => exec.undo(seq))
+    }
+
     fn save(&self, seq: SeqId) -> Result<Checkpoint, ExecError> {
         either!(self, exec => exec.save(seq))
     }

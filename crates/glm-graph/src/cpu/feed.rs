@@ -29,6 +29,7 @@ impl CpuExecutor {
             return Err(ExecError::Length { what: "the hidden vectors", found: hidden.len(), expected });
         }
         self.limits().check_tokens(next)?;
+        self.answers.check_none_missing(seq)?;
         let sequence = self.usable(seq)?;
         let before = sequence.draft_len(config.trunk);
         if before + next.len() > self.ctx {
@@ -73,6 +74,7 @@ impl CpuExecutor {
     ) -> Result<(), ExecError> {
         self.limits().check_tokens(tokens)?;
         let before = self.usable(seq)?.tokens.len();
+        self.answers.check_none_missing(seq)?;
         self.limits().check_room(before, tokens.len())?;
         if tokens.is_empty() {
             return Ok(());

@@ -130,9 +130,65 @@ pub(super) struct Router {
     pub scale: f32,
 }
 
+/// A step draws nothing; only faults are told.
+pub(super) const NO_DRAW: u32 = 0;
+/// It takes the largest logit.
+pub(super) const GREEDY: u32 = 1;
+pub(super) const DRAW: u32 = 2;
+
+/// How a step draws.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(super) struct Drawing {
+    pub sampled: u64,
+    pub answer: u64,
+    pub bias: u64,
+    pub counts: u64,
+    pub draw: u64,
+    pub mode: u32,
+    pub top_k: u32,
+    pub temperature: f32,
+    pub top_p: f32,
+    pub lowest: f32,
+    pub repetition: f32,
+    pub presence: f32,
+    pub frequency: f32,
+}
+
+/// Bytes of what a draw needs beside the logits: `Choice` of kernels/include/sampler.cuh.
+pub(super) const CHOICE_BYTES: u64 = 88 + 24 * 1024;
+
+/// What a step begins with.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(super) struct Begin {
+    pub embeddings: u64,
+    pub last: u64,
+    pub streams: u64,
+    pub position_at: u64,
+    pub history: u64,
+    pub counts: u64,
+    pub choice: u64,
+    pub drawing: Drawing,
+    pub token: u32,
+    pub position: u32,
+    pub vocab: u32,
+    pub format: u32,
+    pub row_bytes: u32,
+    pub hidden: u32,
+    pub streams_n: u32,
+    pub reserved: u32,
+    pub counted_from: u32,
+    pub counted_to: u32,
+    pub from: u32,
+    pub to: u32,
+}
+
 // The sizes that the compiler of the device code gives the same structures.
 const _: () = assert!(size_of::<Task>() == 80);
 const _: () = assert!(size_of::<Tasks>() == MAX_TASKS * 80 + 4 * (2 * MAX_TASKS + 1) + 4);
 const _: () = assert!(size_of::<Site>() == 160);
 const _: () = assert!(size_of::<Kda>() == 136);
 const _: () = assert!(size_of::<Router>() == 96);
+const _: () = assert!(size_of::<Drawing>() == 72);
+const _: () = assert!(size_of::<Begin>() == 176);

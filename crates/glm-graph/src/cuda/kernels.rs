@@ -24,6 +24,27 @@ pub(super) struct Kernels {
     pub(super) router: Kernel,
     pub(super) dsa: Dsa,
     pub(super) rows: RowsKernels,
+    pub(super) draw: Draw,
+}
+
+/// Entries of a step's beginning and end.
+pub(super) struct Draw {
+    pub(super) begin: Kernel,
+    pub(super) adjust: Kernel,
+    pub(super) count: Kernel,
+    pub(super) draw: Kernel,
+}
+
+impl Draw {
+    pub(super) fn load(store: &KernelStore) -> Result<Self, ExecError> {
+        let (begin, sample) = (store.load(&units::BEGIN)?, store.load(&units::SAMPLE)?);
+        Ok(Self {
+            begin: begin.kernel("begin")?,
+            adjust: sample.kernel("sample_adjust")?,
+            count: sample.kernel("sample_count")?,
+            draw: sample.kernel("sample_draw")?,
+        })
+    }
 }
 
 /// Entries of latent attention.
@@ -70,6 +91,7 @@ impl Kernels {
             kda128: entry(&units::KDA, "kda_step128")?,
             router: entry(&units::ROUTER, "router")?,
             rows: RowsKernels::load(&entry)?,
+            draw: Draw::load(store)?,
             dsa: Dsa {
                 prepare: entry(&units::DSA_PREPARE, "dsa_prepare")?,
                 scores: entry(&units::DSA_INDEX, "index_scores")?,

@@ -45,3 +45,19 @@ pub(super) fn down(
     // SAFETY: as in `up`, the other way round; the host reads only after it has waited for the stream.
     unsafe { stream.copy_to_host(to.as_mut_ptr().wrapping_add(at), from, bytes) }
 }
+
+/// Two words of pinned memory that a kernel wrote, at a multiple of four.
+pub(super) fn heard(from: &Pinned, at: usize) -> [u32; 2] {
+    assert!(at + 8 <= from.bytes() && at.is_multiple_of(4), "8 at {at} of {} pinned bytes", from.bytes());
+    let words = from.as_ptr().wrapping_add(at).cast::<u32>();
+    // SAFETY: inside the pinned memory; the executor has waited for the event behind the kernel that wrote them. Other words
+    // may be written meanwhile, so there is no slice of all.
+    unsafe { [words.read_volatile(), words.wrapping_add(1).read_volatile()] }
+}
+
+/// The first `len` floats of pinned memory, that a copy wrote.
+pub(super) fn heard_floats(from: &Pinned, len: usize) -> Vec<f32> {
+    assert!(4 * len <= from.bytes(), "{len} floats of {} pinned bytes", from.bytes());
+    // SAFETY: as in `heard`; no later copy to them is put on the stream before this one was heard.
+    unsafe { std::slice::from_raw_parts(from.as_ptr().cast::<f32>(), len) }.to_vec()
+}

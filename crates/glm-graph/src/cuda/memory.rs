@@ -17,12 +17,13 @@ pub(super) enum Part {
     Vectors,
     States,
     Caches,
+    Drawing,
     Scratch,
 }
 
 impl Part {
-    const ALL: [Self; 6] =
-        [Self::Dense, Self::Experts, Self::Vectors, Self::States, Self::Caches, Self::Scratch];
+    const ALL: [Self; 7] =
+        [Self::Dense, Self::Experts, Self::Vectors, Self::States, Self::Caches, Self::Drawing, Self::Scratch];
 }
 
 impl fmt::Display for Part {
@@ -33,6 +34,7 @@ impl fmt::Display for Part {
             Self::Vectors => "vectors and tables",
             Self::States => "recurrent states",
             Self::Caches => "latents and pooled keys",
+            Self::Drawing => "tokens and their counts",
             Self::Scratch => "buffers of a pass",
         })
     }
@@ -45,7 +47,7 @@ pub(super) struct Place(pub(super) u64);
 /// Bytes of everything on a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DevicePlan {
-    bytes: [u64; 6],
+    bytes: [u64; 7],
     end: u64,
 }
 

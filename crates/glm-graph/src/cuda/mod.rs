@@ -5,8 +5,11 @@
 
 mod abi;
 mod attention;
+mod draw;
+mod flight;
 mod kernels;
 mod launch;
+mod lone_draw;
 mod lone_product;
 mod memory;
 mod product;
@@ -19,19 +22,23 @@ mod token;
 mod units;
 mod weights;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use quant_kernels::Quant;
-use quant_kernels::cuda::{Context, Graph, KernelStore, Pinned, StoreOptions, Stream, matvec_tables};
+use quant_kernels::cuda::{
+    Context, Event, Graph, KernelStore, Pinned, StoreOptions, Stream, Timing, matvec_tables,
+};
 
 use crate::error::ExecError;
 use crate::executor::{Counters, Executor, SeqId, Step, StepRow, Ticket, Token};
 use crate::model::Model;
-use crate::sampler::Sampler;
 use crate::state::{Checkpoint, Kv};
 use crate::steps::{Answers, Limits, Standing};
+use draw::ANSWER_BYTES;
+use flight::{Drawn, Flight};
 use kernels::Kernels;
+pub use lone_draw::DeviceSampler;
 pub use lone_product::DeviceProducts;
 pub use memory::DevicePlan;
 use memory::{Memory, Part, Place};
@@ -65,7 +72,11 @@ pub struct CudaOptions {
 /// One forward pass at a time on a device.
 pub struct CudaExecutor {
     // Dropped in this order: what was recorded, then what it names.
-    graphs: Vec<[Option<Graph>; 2]>,
+    graphs: Vec<[Option<Graph>; 3]>,
+    /// One for each record of an answer in the output.
+    events: Vec<Event>,
+    flights: VecDeque<Flight>,
+    next_record: usize,
     input: Pinned,
     output: Pinned,
     span_input: Pinned,
@@ -84,9 +95,10 @@ pub struct CudaExecutor {
     kv: Kv,
     ctx: usize,
     free: BTreeSet<usize>,
+    /// What slots have for draws.
+    drawn: Vec<Drawn>,
     sequences: BTreeMap<SeqId, DeviceSequence>,
     next_sequence: u64,
-    sampler: Sampler,
     answers: Answers,
     counters: Counters,
     options: CudaOptions,
@@ -195,14 +207,20 @@ impl CudaExecutor {
         weights.load(&model, &mut memory, told)?;
         let stream = Stream::new(&context)?;
         let config = model.config();
+        // Two steps of each sequence, and as many that were undone.
+        let records = 4 * options.sequences.max(1);
+        let events = (0..records).map(|_| Event::new(&context, Timing::Off)).collect::<Result<_, _>>()?;
         Ok(Self {
-            graphs: (0..options.sequences).map(|_| [None, None]).collect(),
-            input: Pinned::new(&context, 16 + 4 * config.residual())?,
-            output: Pinned::new(&context, 4 * model.vocab() + 16)?,
             span_input: Pinned::new(&context, 4 * span.rows * config.hidden)?,
             span_faults: Pinned::new(&context, 4 * span.rows)?,
             span_output: Pinned::new(&context, 4 * span.logit_rows * model.vocab())?,
             span,
+            graphs: (0..options.sequences).map(|_| [const { None }; 3]).collect(),
+            events,
+            flights: VecDeque::new(),
+            next_record: 0,
+            input: Pinned::new(&context, 16 + 4 * config.hidden)?,
+            output: Pinned::new(&context, flight::answer_at(model.vocab(), 0) + ANSWER_BYTES * records)?,
             weights,
             scratch,
             free: (0..slots.len()).collect(),
@@ -214,9 +232,9 @@ impl CudaExecutor {
             context,
             kv: options.kv,
             ctx: options.ctx,
+            drawn: (0..options.sequences).map(|_| Drawn::default()).collect(),
             sequences: BTreeMap::new(),
             next_sequence: 0,
-            sampler: Sampler::default(),
             answers: Answers::default(),
             counters: Counters::default(),
             options,
@@ -273,6 +291,7 @@ impl Executor for CudaExecutor {
 
     fn open_sequence(&mut self) -> Result<SeqId, ExecError> {
         let slot = self.free.first().copied().ok_or(ExecError::NoSlot { slots: self.slots.len() })?;
+        self.vacate(slot)?;
         self.clear(slot)?;
         self.free.remove(&slot);
         let id = SeqId(self.next_sequence);
@@ -284,6 +303,7 @@ impl Executor for CudaExecutor {
     fn close_sequence(&mut self, seq: SeqId) -> Result<(), ExecError> {
         let sequence = self.sequences.remove(&seq).ok_or(ExecError::UnknownSequence(seq))?;
         self.free.insert(sequence.slot);
+        self.forget_steps(seq);
         Ok(())
     }
 
@@ -306,23 +326,28 @@ impl Executor for CudaExecutor {
     }
 
     fn submit(&mut self, steps: &[Step]) -> Result<Ticket, ExecError> {
-        let tokens = self.limits().step_tokens(steps, |seq| {
+        let tokens = self.limits().step_tokens(steps, &self.answers, |seq| {
             let sequence = self.usable(seq)?;
             Ok(Standing { len: sequence.tokens.len(), sampled: sequence.sampled })
         })?;
-        let mut answer = Vec::with_capacity(steps.len());
-        for (step, token) in steps.iter().zip(tokens) {
-            answer.push(self.step(step, token)?);
-        }
-        Ok(self.answers.keep(answer))
+        self.take_off(steps, &tokens)
     }
 
     fn poll(&mut self, ticket: Ticket) -> Result<Vec<StepRow>, ExecError> {
+        while !self.answers.is_complete(&ticket)? && !self.flights.is_empty() {
+            self.land()?;
+        }
         self.answers.take(ticket)
     }
 
+    fn undo(&mut self, seq: SeqId) -> Result<(), ExecError> {
+        self.undo_step(seq)
+    }
+
     fn save(&self, seq: SeqId) -> Result<Checkpoint, ExecError> {
-        let sequence = self.download(self.usable(seq)?)?;
+        let sequence = self.usable(seq)?;
+        self.answers.check_none_missing(seq)?;
+        let sequence = self.download(sequence)?;
         Ok(Checkpoint { fingerprint: self.model.fingerprint(), kv: self.kv, sequence })
     }
 
@@ -332,14 +357,10 @@ impl Executor for CudaExecutor {
         }
         self.limits().check_room(checkpoint.len(), 0)?;
         let slot = self.sequences.get(&seq).ok_or(ExecError::UnknownSequence(seq))?.slot;
+        self.forget_steps(seq);
+        self.vacate(slot)?;
         self.upload(slot, &checkpoint.sequence)?;
-        let sequence = DeviceSequence {
-            slot,
-            tokens: checkpoint.sequence.tokens.clone(),
-            sampled: checkpoint.sequence.sampled,
-            broken: false,
-        };
-        self.sequences.insert(seq, sequence);
+        self.sequences.insert(seq, DeviceSequence::restored(slot, &checkpoint.sequence));
         self.counters.restored += 1;
         Ok(())
     }

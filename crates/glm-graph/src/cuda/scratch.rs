@@ -1,5 +1,6 @@
 //! Buffers of a pass of one row, and of each sequence.
 
+use super::abi::CHOICE_BYTES;
 use super::memory::{DevicePlan, Part, Place};
 use super::weights::Weights;
 use crate::config::{Config, MixerKind};
@@ -34,6 +35,10 @@ pub(super) struct Scratch {
     pub(super) weights: Place,
     pub(super) slots: Place,
     pub(super) logits: Place,
+    /// What a draw needs beside them: bins and sums, adjusted logits, candidates.
+    pub(super) choice: Place,
+    pub(super) adjusted: Place,
+    pub(super) candidates: Place,
     pub(super) absorbed: Place,
     pub(super) mixed: Place,
     pub(super) attention: Place,
@@ -89,6 +94,9 @@ impl Scratch {
             weights: words(c.experts_used),
             slots: words(2 * c.experts_used),
             logits: words(vocab),
+            choice: words(CHOICE_BYTES as usize / 4),
+            adjusted: words(vocab),
+            candidates: words(2 * vocab),
             absorbed: words(c.heads * c.latent),
             mixed: words(c.heads * c.latent),
             attention: words(c.heads * most),
@@ -106,6 +114,12 @@ pub(super) struct SlotPlaces {
     /// Two copies of the recurrent state.
     pub(super) states: Place,
     pub(super) caches: Vec<CachePlaces>,
+    /// The token that was drawn last.
+    pub(super) sampled: Place,
+    /// All tokens, how often some of them stand there, and what is added to logits.
+    pub(super) history: Place,
+    pub(super) counts: Place,
+    pub(super) bias: Place,
 }
 
 /// One DSA layer of a sequence.
@@ -119,7 +133,7 @@ pub(super) struct CachePlaces {
 
 impl SlotPlaces {
     pub(super) fn plan(c: &Config, weights: &Weights, kv: Kv, ctx: usize, plan: &mut DevicePlan) -> Self {
-        let states = plan.words(Part::States, 2 * weights.state_values);
+        let (states, vocab) = (plan.words(Part::States, 2 * weights.state_values), weights.output.rows);
         let open = c.kpool * c.index_dim;
         let dsa = c.mixers[..c.trunk].iter().filter(|mixer| **mixer == MixerKind::Dsa);
         let caches = dsa.map(|_| CachePlaces {
@@ -128,6 +142,9 @@ impl SlotPlaces {
             open_keys: plan.words(Part::Caches, open),
             open_gates: plan.words(Part::Caches, open),
         });
-        Self { states, caches: caches.collect() }
+        let caches = caches.collect();
+        let mut words = |len: usize| plan.words(Part::Drawing, len);
+        let (sampled, history) = (words(1), words(ctx));
+        Self { states, caches, sampled, history, counts: words(vocab), bias: words(vocab) }
     }
 }

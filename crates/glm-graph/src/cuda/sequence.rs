@@ -5,19 +5,41 @@ use super::weights::MixerPlaces;
 use crate::error::ExecError;
 use crate::executor::Token;
 use crate::state::{DsaState, KdaState, Latents, LayerState, Sequence};
+use crate::steps::{RowPlace, Sampled};
 
 /// A sequence and the memory that it has.
 #[derive(Debug)]
 pub(super) struct DeviceSequence {
     pub(super) slot: usize,
+    /// Those fed. One that a step takes from the step before is known when that one's answer is there.
     pub(super) tokens: Vec<Token>,
-    pub(super) sampled: Option<Token>,
+    /// How many of them, from the first on, the device has.
+    pub(super) stored: usize,
+    pub(super) sampled: Sampled,
     pub(super) broken: bool,
+    /// Its last step, and how the sequence was before.
+    pub(super) last: Option<RowPlace>,
+    pub(super) sampled_before: Sampled,
+    pub(super) broken_before: bool,
 }
 
 impl DeviceSequence {
     pub(super) fn new(slot: usize) -> Self {
-        Self { slot, tokens: Vec::new(), sampled: None, broken: false }
+        Self {
+            slot,
+            tokens: Vec::new(),
+            stored: 0,
+            sampled: Sampled::Nothing,
+            broken: false,
+            last: None,
+            sampled_before: Sampled::Nothing,
+            broken_before: false,
+        }
+    }
+
+    /// What a copy becomes.
+    pub(super) fn restored(slot: usize, from: &Sequence) -> Self {
+        Self { tokens: from.tokens.clone(), sampled: from.sampled.into(), ..Self::new(slot) }
     }
 }
 
@@ -73,7 +95,9 @@ impl CudaExecutor {
             };
         }
         empty.tokens.clone_from(&sequence.tokens);
-        empty.sampled = sequence.sampled;
+        if let Sampled::Token(token) = sequence.sampled {
+            empty.sampled = Some(token);
+        }
         Ok(empty)
     }
 

@@ -1,17 +1,16 @@
-//! Running recorded passes: tokens of a prompt one by one, and steps.
+//! Running recorded passes: tokens of a prompt one by one, and what a step is made of.
 
 use quant_kernels::cuda::Graph;
 
+use super::abi::Begin;
+use super::draw::{self, End, drawing};
+use super::flight::answer_at;
 use super::timeline::{LaunchTime, Timeline};
 use super::token::FIRST_LAYER;
 use super::{CudaExecutor, launch};
 use crate::error::ExecError;
-use crate::executor::{SeqId, Step, StepRow, Token, Want};
-
-/// Where the pinned output has the fault word: behind the logits.
-fn fault_at(vocab: usize) -> usize {
-    4 * vocab
-}
+use crate::executor::{SeqId, Token};
+use crate::sampler::SamplerParams;
 
 /// A pass over fields of an executor; not a method, since recording writes to another field.
 macro_rules! pass {
@@ -42,14 +41,15 @@ pub(super) type Rows<'a> = &'a mut dyn FnMut(usize, &[f32]);
 /// Fewer tokens than this go one by one.
 const SPAN_FROM: usize = 4;
 
-/// What a fault word says.
-pub(super) fn not_finite(seq: SeqId, fault: u32, position: usize) -> ExecError {
-    ExecError::NotFinite {
-        seq,
-        layer: fault.saturating_sub(FIRST_LAYER) as usize,
-        what: if fault < FIRST_LAYER { "the input of a product" } else { "the streams or the mixer" },
-        position,
-    }
+/// What a fault word says of a pass through `trunk` layers.
+pub(super) fn not_finite(seq: SeqId, fault: u32, position: usize, trunk: usize) -> ExecError {
+    let layer = fault.saturating_sub(FIRST_LAYER) as usize;
+    let what = match fault {
+        ..FIRST_LAYER => "the input of a product",
+        _ if layer > trunk => "the logits",
+        _ => "the streams or the mixer",
+    };
+    ExecError::NotFinite { seq, layer: layer.min(trunk), what, position }
 }
 
 impl CudaExecutor {
@@ -62,6 +62,8 @@ impl CudaExecutor {
     ) -> Result<(), ExecError> {
         self.limits().check_tokens(tokens)?;
         self.limits().check_room(self.usable(seq)?.tokens.len(), tokens.len())?;
+        self.answers.check_none_missing(seq)?;
+        self.land_all()?;
         let mut at = 0;
         while at < tokens.len() {
             let left = &tokens[at..];
@@ -81,114 +83,108 @@ impl CudaExecutor {
         Ok(())
     }
 
-    /// One step of one sequence.
-    pub(super) fn step(&mut self, step: &Step, token: Token) -> Result<StepRow, ExecError> {
-        let mut out = StepRow { seq: step.seq, logits: None, token: None, error: None };
-        match self.run(step.seq, token, true) {
-            Ok(()) => {}
-            Err(error @ ExecError::NotFinite { .. }) => {
-                out.error = Some(error);
-                return Ok(out);
-            }
-            Err(error) => return Err(error),
-        }
-        self.counters.decoded += 1;
-        let vocab = self.model.vocab();
-        let logits = &self.output.slice::<f32>()[..vocab];
-        let sequence = self.sequences.get_mut(&step.seq).ok_or(ExecError::UnknownSequence(step.seq))?;
-        if let Want::Sample(params) | Want::Both(params) = &step.want {
-            let sampled = self.sampler.sample(logits, &sequence.tokens, params);
-            sequence.sampled = Some(sampled);
-            out.token = Some(sampled);
-        }
-        if !matches!(step.want, Want::Sample(_)) {
-            out.logits = Some(logits.to_vec());
-        }
-        Ok(out)
-    }
-
     fn logits(&self) -> &[f32] {
         &self.output.slice::<f32>()[..self.model.vocab()]
     }
 
     /// One token of a sequence through the model, to its end.
     fn run(&mut self, seq: SeqId, token: Token, with_logits: bool) -> Result<(), ExecError> {
-        let (slot, position) = {
-            let sequence = self.usable(seq)?;
-            (sequence.slot, sequence.tokens.len())
-        };
-        self.recorded(slot, with_logits)?;
-        let config = self.model.config();
-        let input = self.input.slice_mut::<u32>();
-        input[0] = position as u32;
-        let streams: &mut [f32] = bytemuck::cast_slice_mut(&mut input[4..]);
-        let (first, others) = streams.split_at_mut(config.hidden);
-        self.model.weights().embed.row(self.model.gguf(), token as usize, first);
-        others.chunks_exact_mut(config.hidden).for_each(|stream| stream.copy_from_slice(first));
-        if let Some(graph) = &self.graphs[slot][usize::from(with_logits)] {
-            launch::graph(&self.stream, graph)?;
+        self.land_all()?;
+        let end = if with_logits { End::Rows } else { End::States };
+        self.fly(seq, Some(token), end, None, None)?;
+        match self.land()? {
+            Some(error) => Err(error),
+            None => Ok(()),
         }
-        self.stream.synchronize()?;
-        let moe_layers = (config.dense_layers..config.trunk).len() as u64;
-        self.counters.experts += moe_layers * config.experts_used as u64;
-        let fault = self.output.slice::<u32>()[fault_at(self.model.vocab()) / 4];
-        let sequence = self.sequences.get_mut(&seq).ok_or(ExecError::UnknownSequence(seq))?;
-        sequence.tokens.push(token);
-        sequence.sampled = None;
-        if fault != 0 {
-            sequence.broken = true;
-            self.memory.buffer.write(self.scratch.fault.0 as usize, &[0; 4])?;
-            return Err(not_finite(seq, fault, position));
-        }
-        Ok(())
     }
 
     /// Records the pass of a slot, once.
-    fn recorded(&mut self, slot: usize, with_logits: bool) -> Result<(), ExecError> {
-        if self.graphs[slot][usize::from(with_logits)].is_some() {
+    pub(super) fn recorded(&mut self, slot: usize, end: End) -> Result<(), ExecError> {
+        if self.graphs[slot][end as usize].is_some() {
             return Ok(());
         }
         let pass = pass!(self, slot, None);
-        let (input, output, vocab) = (&self.input, &mut self.output, self.model.vocab());
-        let (memory, scratch) = (&self.memory, &self.scratch);
+        let (output, vocab) = (&mut self.output, self.model.vocab());
+        let logits = self.memory.at(self.scratch.logits);
         let graph = Graph::capture::<ExecError>(&self.stream, |stream| {
-            launch::up(stream, input, input.bytes(), memory.at(scratch.position))?;
-            pass.record(with_logits)?;
-            if with_logits {
-                launch::down(stream, memory.at(scratch.logits), 4 * vocab, output, 0)?;
+            pass.record(end != End::States)?;
+            pass.end(end)?;
+            if end == End::Rows {
+                launch::down(stream, logits, 4 * vocab, output, 0)?;
             }
-            launch::down(stream, memory.at(scratch.fault), 4, output, fault_at(vocab))?;
             Ok(())
         })?;
         graph.upload(&self.stream)?;
-        self.graphs[slot][usize::from(with_logits)] = Some(graph);
+        self.graphs[slot][end as usize] = Some(graph);
+        Ok(())
+    }
+
+    /// What a step of a slot begins with goes on the stream. Where the device cannot take the embedding's row apart the token is
+    /// known and the stream is idle.
+    pub(super) fn begin(
+        &mut self,
+        slot: usize,
+        fed: Option<Token>,
+        position: usize,
+        params: Option<&SamplerParams>,
+        record: usize,
+        timeline: Option<&Timeline>,
+    ) -> Result<(), ExecError> {
+        if self.weights.embed.is_none() {
+            let (hidden, row) = (self.model.config().hidden, fed.unwrap_or(0) as usize);
+            self.input.slice_mut::<u32>()[0] = position as u32;
+            let values = &mut self.input.slice_mut::<f32>()[4..][..hidden];
+            self.model.weights().embed.row(self.model.gguf(), row, values);
+            launch::up(&self.stream, &self.input, self.input.bytes(), self.memory.at(self.scratch.position))?;
+        }
+        let counted = self.drawn[slot].counted;
+        let next = counted.next(params, position);
+        let vocab = self.model.vocab();
+        let answer = self.output.device_address() + answer_at(vocab, record) as u64;
+        let pass = pass!(self, slot, timeline);
+        let places = &self.slots[slot];
+        let draw = [pass.at(places.sampled), answer, pass.at(places.bias), pass.at(places.counts)];
+        let begin = Begin {
+            counted_from: counted.from,
+            counted_to: counted.to,
+            from: next.from,
+            to: next.to,
+            ..pass.beginning(fed, position, drawing(params, position, vocab, draw))
+        };
+        draw::begin(&self.kernels.draw, &begin, &|what, kernel, grid, args| {
+            pass.put(what, kernel, grid, args)
+        })?;
+        self.drawn[slot].counted = next;
         Ok(())
     }
 
     /// Runs a sequence's next step launch by launch, with an event after each, and forgets it: nothing of the sequence
-    /// changes but what the next step overwrites.
+    /// changes but what the next step overwrites. It draws as the default parameters say.
     ///
     /// # Errors
-    /// Unknown or failed sequence, or the driver's.
+    /// Unknown or failed sequence, a step without an answer, or the driver's.
     pub fn profile(&mut self, seq: SeqId) -> Result<Vec<LaunchTime>, ExecError> {
-        let (slot, position) = {
+        let (slot, position, token) = {
             let sequence = self.usable(seq)?;
-            (sequence.slot, sequence.tokens.len())
+            (sequence.slot, sequence.tokens.len(), sequence.tokens.last().copied().unwrap_or(0))
         };
+        self.answers.check_none_missing(seq)?;
         self.limits().check_room(position, 1)?;
-        // The streams of the last token are still in the input.
-        self.input.slice_mut::<u32>()[0] = position as u32;
-        launch::up(&self.stream, &self.input, self.input.bytes(), self.memory.at(self.scratch.position))?;
+        self.land_all()?;
         let timeline = Timeline::begin(&self.context, &self.stream)?;
-        pass!(self, slot, Some(&timeline)).record(true)?;
+        let params = SamplerParams::default();
+        self.begin(slot, Some(token), position, Some(&params), self.next_record, Some(&timeline))?;
+        let pass = pass!(self, slot, Some(&timeline));
+        pass.record(true)?;
+        pass.end(End::Token)?;
         self.stream.synchronize()?;
-        self.memory.buffer.write(self.scratch.fault.0 as usize, &[0; 4])?;
         Ok(timeline.end()?)
     }
 
     /// Nodes of the graph of a step; `None` before the first one.
     #[must_use]
     pub fn graph_nodes(&self) -> Option<usize> {
-        self.graphs.iter().find_map(|both| both[1].as_ref()).map(Graph::n_nodes)
+        let recorded = |end: End| self.graphs.iter().find_map(|graphs| graphs[end as usize].as_ref());
+        recorded(End::Token).or(recorded(End::Rows)).map(Graph::n_nodes)
     }
 }

@@ -183,10 +183,11 @@ impl Pass<'_> {
         let groups = if site.is_some() { (rows + 1).div_ceil(SITE_ROWS) } else { 1 };
         let args = Args::new().value(&args);
         let hidden = c.hidden as u32;
+        // What `begin` wrote is read without waiting for it by more than the first launch.
+        let begins = |grid: Grid| if mode == KEEP { grid } else { grid.early() };
         if c.streams == 4 && hidden.is_multiple_of(256) && hidden <= SITE4_HIDDEN {
-            let grid =
-                Grid::of([hidden / 256, groups, 1], [SITE4_THREADS, 1, 1]).with_smem(SITE4_SMEM).early();
-            return self.put("site", &self.kernels.site4, grid, args);
+            let grid = Grid::of([hidden / 256, groups, 1], [SITE4_THREADS, 1, 1]).with_smem(SITE4_SMEM);
+            return self.put("site", &self.kernels.site4, begins(grid), args);
         }
         let parts = c.residual().div_ceil(256) as u32;
         let blocks = parts.min(SITE_BLOCKS);
@@ -194,8 +195,8 @@ impl Pass<'_> {
         let values = (n + n * n).div_ceil(4) * 16 + parts.div_ceil(blocks) * 1024;
         let sums = (rows + 1) * parts.next_power_of_two() + n + n * n;
         let last = 4 * (hidden + hidden.div_ceil(256).next_power_of_two() + sums);
-        let grid = Grid::of([blocks, groups, 1], [THREADS, 1, 1]).with_smem(values.max(last)).early();
-        self.put("site", &self.kernels.site, grid, args)
+        let grid = Grid::of([blocks, groups, 1], [THREADS, 1, 1]).with_smem(values.max(last));
+        self.put("site", &self.kernels.site, begins(grid), args)
     }
 
     fn kda(&self, layer: usize, w: &KdaPlaces) -> Result<(), DriverError> {

@@ -12,6 +12,8 @@ const BASE: (&str, &str) = ("base.cuh", device_code!("include/base.cuh"));
 const CANON: (&str, &str) = ("canon.cuh", device_code!("include/canon.cuh"));
 const ORDER: (&str, &str) = ("order.cuh", device_code!("include/order.cuh"));
 const DOTS: (&str, &str) = ("dots.cuh", device_code!("include/dots.cuh"));
+const SAMPLER: (&str, &str) = ("sampler.cuh", device_code!("include/sampler.cuh"));
+const ROW: (&str, &str) = ("row.cuh", device_code!("include/row.cuh"));
 const INDEXER: (&str, &str) = ("indexer.cuh", device_code!("include/indexer.cuh"));
 const ATTEND: (&str, &str) = ("attend.cuh", device_code!("include/attend.cuh"));
 const KDA_ROWS_STEPS: (&str, &str) = ("kda_rows.cuh", device_code!("include/kda_rows.cuh"));
@@ -132,6 +134,22 @@ pub(super) static DSA_ROWS_MIX: Unit = Unit {
     entries: &["attend_rows_softmax", "attend_rows_mix"],
 };
 
+/// What a step begins with.
+pub(super) static BEGIN: Unit = Unit {
+    name: "begin",
+    source: device_code!("glm/begin.cu"),
+    headers: &[BASE, CANON, ROW, SAMPLER],
+    entries: &["begin"],
+};
+
+/// From logits to a token.
+pub(super) static SAMPLE: Unit = Unit {
+    name: "sampler",
+    source: device_code!("glm/sampler.cu"),
+    headers: &[BASE, CANON, SAMPLER],
+    entries: &["sample_adjust", "sample_count", "sample_draw"],
+};
+
 /// All of them.
 pub static UNITS: [&Unit; 13] = [
     &SITE,
@@ -147,4 +165,6 @@ pub static UNITS: [&Unit; 13] = [
     &DSA_ROWS_INDEX,
     &DSA_ROWS_SCORES,
     &DSA_ROWS_MIX,
+    &BEGIN,
+    &SAMPLE,
 ];

@@ -135,8 +135,30 @@ pub(super) struct Weights {
     pub(super) blocks: Vec<BlockPlaces>,
     pub(super) output_norm: Place,
     pub(super) output: Placed,
+    /// Embeddings, in a format whose rows the device takes apart; otherwise the host does.
+    pub(super) embed: Option<Placed>,
     /// Values of a copy of a sequence's recurrent state.
     pub(super) state_values: usize,
+}
+
+/// The number of a format in kernels/include/row.cuh.
+pub(super) fn row_format(quant: Quant) -> Option<u32> {
+    Some(match quant {
+        Quant::F32 => 0,
+        Quant::F16 => 1,
+        Quant::Bf16 => 2,
+        Quant::Q4_0 => 3,
+        Quant::Q4_1 => 4,
+        Quant::Q5_0 => 5,
+        Quant::Q5_1 => 6,
+        Quant::Q8_0 => 7,
+        Quant::Q2K => 8,
+        Quant::Q3K => 9,
+        Quant::Q4K => 10,
+        Quant::Q5K => 11,
+        Quant::Q6K => 12,
+        _ => return None,
+    })
 }
 
 /// A slot's matrices begin where copies of sixteen bytes can.
@@ -165,7 +187,8 @@ impl Weights {
         });
         let blocks: Vec<_> = blocks.collect();
         let (output_norm, output) = (it.vector(config.hidden), it.matrix(&weights.output));
-        Self { blocks, output_norm, output, state_values: it.state }
+        let embed = row_format(weights.embed.quant).map(|_| it.matrix(&weights.embed));
+        Self { blocks, output_norm, output, embed, state_values: it.state }
     }
 
     /// Copies everything to the device. `told` hears of the bytes that have come.
@@ -197,7 +220,8 @@ impl Weights {
             }
         }
         to.vector(self.output_norm, &weights.output_norm)?;
-        to.matrix(self.output, &weights.output)
+        to.matrix(self.output, &weights.output)?;
+        self.embed.map_or(Ok(()), |embed| to.matrix(embed, &weights.embed))
     }
 }
 

@@ -42,6 +42,7 @@ pub fn run(fixtures: &Fixtures, table: &mut Table) -> Result<()> {
         }
     }
     drop(products);
+    super::cuda_draw::run(DEVICE, &store, table)?;
     for subject in &SUBJECTS {
         let Some(loaded) = subject.load(LEVEL, fixtures, table)? else { continue };
         for kv in [Kv::F16, Kv::F32] {
@@ -152,6 +153,7 @@ fn compare(
         next = argmax(&expected);
     }
     row("decoded logits".to_owned(), differing)?;
+    row("tokens of steps ahead".to_owned(), super::cuda_draw::steps_ahead(cpu, theirs, device, mine, next)?)?;
 
     // A sequence that is saved on one and restored on the other goes on as if nothing had happened.
     let (from_device, from_cpu) = (device.save(mine)?, cpu.save(theirs)?);

@@ -2,6 +2,8 @@
 
 #[cfg(feature = "cuda")]
 mod cuda;
+#[cfg(feature = "cuda")]
+mod cuda_draw;
 mod excuse;
 mod golden;
 mod greedy;

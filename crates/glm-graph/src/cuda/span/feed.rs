@@ -7,6 +7,7 @@ use crate::cuda::timeline::{LaunchTime, Timeline};
 use crate::cuda::CudaExecutor;
 use crate::error::ExecError;
 use crate::executor::{SeqId, Token};
+use crate::steps::Sampled;
 
 impl CudaExecutor {
     /// As many of the first tokens as a span takes, through the model at once; with `rows`, each one's logits are handed out, the
@@ -42,11 +43,11 @@ impl CudaExecutor {
         let broken = faults.iter().position(|fault| *fault != 0).map(|row| (row, faults[row]));
         let sequence = self.sequences.get_mut(&seq).ok_or(ExecError::UnknownSequence(seq))?;
         sequence.tokens.extend_from_slice(tokens);
-        sequence.sampled = None;
+        sequence.sampled = Sampled::Nothing;
         if let Some((row, fault)) = broken {
             sequence.broken = true;
             self.memory.buffer.write(self.span.faults.0 as usize, &vec![0; 4 * n])?;
-            return Err(not_finite(seq, fault, first + row));
+            return Err(not_finite(seq, fault, first + row, self.model.config().trunk));
         }
         if let Some(rows) = rows {
             self.span_logits(slot, first, n, &mut |row, logits| rows(at + row, logits))?;
@@ -61,6 +62,8 @@ impl CudaExecutor {
     pub fn profile_span(&mut self, seq: SeqId, tokens: &[Token]) -> Result<Vec<LaunchTime>, ExecError> {
         self.limits().check_tokens(tokens)?;
         self.limits().check_room(self.usable(seq)?.tokens.len(), tokens.len())?;
+        self.answers.check_none_missing(seq)?;
+        self.land_all()?;
         let timeline = Timeline::begin(&self.context, &self.stream)?;
         self.span(seq, tokens, 0, None, Some(&timeline))?;
         Ok(timeline.end()?)
