@@ -45,3 +45,9 @@ pub(super) fn down(
     // SAFETY: as in `up`, the other way round; the host reads only after it has waited for the stream.
     unsafe { stream.copy_to_host(to.as_mut_ptr().wrapping_add(at), from, bytes) }
 }
+
+/// Puts a fill with zero of device memory on the stream.
+pub(super) fn clear(stream: &Stream, at: u64, bytes: usize) -> Result<(), DriverError> {
+    // SAFETY: the range is a buffer of the plan, and everything that uses it is on the same stream, or waits for it.
+    unsafe { stream.fill_zero(at, bytes) }
+}
