@@ -7,6 +7,7 @@ mod abi;
 mod attention;
 mod kernels;
 mod launch;
+mod load;
 mod lone_product;
 mod memory;
 mod product;
@@ -31,6 +32,7 @@ use crate::sampler::Sampler;
 use crate::state::{Checkpoint, Kv};
 use crate::steps::{Answers, Limits, Standing};
 use kernels::Kernels;
+pub use load::LoadReport;
 pub use lone_product::DeviceProducts;
 pub use memory::DevicePlan;
 use memory::{Memory, Part, Place};
@@ -70,6 +72,7 @@ pub struct CudaExecutor {
     kernels: Kernels,
     memory: Memory,
     plan: DevicePlan,
+    loaded: LoadReport,
     stream: Stream,
     context: Context,
     kv: Kv,
@@ -168,7 +171,7 @@ impl CudaExecutor {
         for (quant, place) in &tables {
             memory.buffer.write(place.0 as usize, bytemuck::cast_slice(&matvec_tables(*quant)))?;
         }
-        weights.load(&model, &mut memory, told)?;
+        let loaded = load::load(&weights, &model, &context, &mut memory, told)?;
         let stream = Stream::new(&context)?;
         let config = model.config();
         Ok(Self {
@@ -182,6 +185,7 @@ impl CudaExecutor {
             kernels,
             memory,
             plan,
+            loaded,
             stream,
             context,
             kv: options.kv,
@@ -212,6 +216,12 @@ impl CudaExecutor {
     #[must_use]
     pub fn device_plan(&self) -> &DevicePlan {
         &self.plan
+    }
+
+    /// How the weights came to the device.
+    #[must_use]
+    pub fn load_report(&self) -> &LoadReport {
+        &self.loaded
     }
 
     /// The device.
