@@ -86,6 +86,13 @@ pub struct CudaExecutor {
     options: CudaOptions,
 }
 
+impl Drop for CudaExecutor {
+    /// Nothing that is on the stream outlives the memory: a sequence that was opened and never fed is still being cleared.
+    fn drop(&mut self) {
+        let _ = self.stream.synchronize();
+    }
+}
+
 /// Where everything will lie.
 struct Layout {
     plan: DevicePlan,
