@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Result, bail};
 use glm_graph::{CpuOptions, ExecError, Model};
+use serde_json::Value as Json;
 
 use crate::args::{Amount, Device, EngineArgs};
 use crate::exec::Exec;
@@ -20,8 +21,9 @@ fn without_vram(args: &EngineArgs, why: impl Display) {
 #[cfg(feature = "cuda")]
 mod cuda {
     use anyhow::Context;
-    use glm_graph::{CudaExecutor, CudaOptions};
+    use glm_graph::{CudaExecutor, CudaOptions, LoadReport};
     use quant_kernels::cuda::{Device as Gpu, StoreOptions};
+    use serde_json::json;
 
     use super::*;
     use crate::args::{Budget, Precision};
@@ -129,7 +131,7 @@ mod cuda {
     }
 
     pub(super) fn make(options: CudaOptions, model: &Arc<Model>) -> Result<CudaExecutor, ExecError> {
-        let total = CudaExecutor::plan(model, &options).total();
+        let total = CudaExecutor::plan(model, &options).weights();
         let mut progress = Progress::new("loading to the device", "bytes", total);
         let mut come = 0;
         let exec = CudaExecutor::new(Arc::clone(model), options, &mut |more| {
@@ -138,8 +140,47 @@ mod cuda {
         });
         progress.finish();
         let exec = exec?;
-        tracing::debug!(device = exec.device().name, memory = bytes(total), "the model is on the device");
+        let (load, memory) = (exec.load_report(), bytes(exec.device_plan().total()));
+        tracing::debug!(device = exec.device().name, memory, "the model is on the device");
+        if let Some(how) = read_by(load) {
+            note(format_args!(
+                "the weights are on {}: {} in {:.1} s, {:.1} GB/s, {how}",
+                exec.device().name,
+                bytes(load.bytes),
+                load.took.as_secs_f64(),
+                load.rate() / 1e9
+            ));
+        }
         Ok(exec)
+    }
+
+    /// What read the files; `None` where nothing had to be read.
+    fn read_by(load: &LoadReport) -> Option<String> {
+        let reader = load.reader.as_ref()?;
+        let by = match load.threads {
+            Some(threads) => format!("read by {threads} threads"),
+            None => format!("read by {}", reader.backend),
+        };
+        let buffered = reader.files.iter().find_map(|file| Some((&file.path, file.why_buffered?)));
+        Some(match buffered {
+            None => format!("{by} around the page cache"),
+            Some((path, why)) => format!("{by}: {} {why}", path.display()),
+        })
+    }
+
+    pub(super) fn load_json(exec: &Exec) -> Json {
+        let Exec::Cuda(exec) = exec else { return Json::Null };
+        let load = exec.load_report();
+        let reader = load.reader.as_ref();
+        json!({
+            "bytes": load.bytes,
+            "seconds": load.took.as_secs_f64(),
+            "gb_s": load.rate() / 1e9,
+            "drive": reader.map(|it| it.backend.to_string()),
+            "threads": load.threads,
+            "direct": reader.map(|it| it.files.iter().all(nvme_reader::FileReport::is_direct)),
+            "how": read_by(load),
+        })
     }
 
     pub(super) fn again(old: Exec, model: &Arc<Model>) -> Result<Option<Exec>, ExecError> {
@@ -175,6 +216,18 @@ pub fn choose(
 #[cfg(feature = "cuda")]
 pub fn again(old: Exec, model: &Arc<Model>) -> Result<Option<Exec>, ExecError> {
     cuda::again(old, model)
+}
+
+/// How the weights came to the device, for programs; null where the CPU computes.
+#[cfg(feature = "cuda")]
+pub fn load_json(exec: &Exec) -> Json {
+    cuda::load_json(exec)
+}
+
+/// A build without the device's executor.
+#[cfg(not(feature = "cuda"))]
+pub fn load_json(_: &Exec) -> Json {
+    Json::Null
 }
 
 /// A build without the device's executor.

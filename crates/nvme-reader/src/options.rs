@@ -41,6 +41,9 @@ pub enum Direct {
     /// Where the file's alignment is known or guessed and a probe read works.
     #[default]
     Auto,
+    /// As `Auto`, but not for a file that the page cache holds most of: memory is faster than a drive. For whoever reads
+    /// a file once and from one end to the other.
+    IfCold,
     /// Never: every file is read through the page cache.
     Never,
 }

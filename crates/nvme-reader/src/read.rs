@@ -68,11 +68,19 @@ impl<const N: usize> From<&[Part; N]> for Parts {
 }
 
 /// Parts in different files: a blob whose parts were split over several.
+impl From<&[(u32, Part)]> for Parts {
+    fn from(list: &[(u32, Part)]) -> Self {
+        let mut parts = Self { given: list.len(), ..Self::default() };
+        for (i, (set, part)) in list.iter().take(MAX_PARTS).enumerate() {
+            (parts.parts[i], parts.sets[i]) = (*part, Some(*set));
+        }
+        parts
+    }
+}
+
 impl<const N: usize> From<[(u32, Part); N]> for Parts {
     fn from(list: [(u32, Part); N]) -> Self {
-        let mut parts = Self::from(list.map(|(_, part)| part));
-        parts.sets.iter_mut().zip(list).for_each(|(to, (set, _))| *to = Some(set));
-        parts
+        Self::from(&list[..])
     }
 }
 

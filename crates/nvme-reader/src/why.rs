@@ -15,6 +15,14 @@ pub enum WhyBuffered {
     /// The file system is memory.
     #[error("is in memory already (a tmpfs), so there is no drive to go to directly")]
     InMemory,
+    /// The page cache holds most of the file, and the options prefer it then.
+    #[error("is read through the page cache, which held {found} of {of} places of it that were looked at")]
+    Cached {
+        /// Places that were there when the file was opened.
+        found: u32,
+        /// Places that were looked at.
+        of: u32,
+    },
     /// The file system says that this file has no direct reads.
     #[error("is read through the page cache: its file system has no direct I/O for it")]
     Unsupported,

@@ -49,7 +49,14 @@ fn lengths(workspace: &Workspace, maya: &Path, repeat: u32, file: &Path) -> Resu
         .iter()
         .map(|(prefill, decode)| {
             let mut command = workspace.command(&maya.to_string_lossy());
-            command.args(["bench", "--device", "cuda", "--profile", "--ctx", &(prefill + decode).to_string()]);
+            command.args([
+                "bench",
+                "--device",
+                "cuda",
+                "--profile",
+                "--ctx",
+                &(prefill + decode).to_string(),
+            ]);
             command.args(["--repeat", &repeat.to_string(), "--prefill", &prefill.to_string()]);
             command.args(["--decode", &decode.to_string(), "--model"]).arg(file);
             println!("{}", describe(&command));

@@ -61,3 +61,9 @@ pub(super) fn heard_floats(from: &Pinned, len: usize) -> Vec<f32> {
     // SAFETY: as in `heard`; no later copy to them is put on the stream before this one was heard.
     unsafe { std::slice::from_raw_parts(from.as_ptr().cast::<f32>(), len) }.to_vec()
 }
+
+/// Puts a fill with zero of device memory on the stream.
+pub(super) fn clear(stream: &Stream, at: u64, bytes: usize) -> Result<(), DriverError> {
+    // SAFETY: the range is a buffer of the plan, and everything that uses it is on the same stream, or waits for it.
+    unsafe { stream.fill_zero(at, bytes) }
+}

@@ -72,6 +72,12 @@ impl DevicePlan {
         self.end
     }
 
+    /// Bytes of what has to be brought there: weights, vectors and tables.
+    #[must_use]
+    pub fn weights(&self) -> u64 {
+        [Part::Dense, Part::Experts, Part::Vectors].map(|part| self.bytes[part as usize]).iter().sum()
+    }
+
     /// Bytes of routed experts.
     #[must_use]
     pub fn experts(&self) -> u64 {

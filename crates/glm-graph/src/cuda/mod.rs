@@ -9,6 +9,7 @@ mod draw;
 mod flight;
 mod kernels;
 mod launch;
+mod load;
 mod lone_draw;
 mod lone_product;
 mod memory;
@@ -38,6 +39,7 @@ use crate::steps::{Answers, Limits, Standing};
 use draw::ANSWER_BYTES;
 use flight::{Drawn, Flight};
 use kernels::Kernels;
+pub use load::LoadReport;
 pub use lone_draw::DeviceSampler;
 pub use lone_product::DeviceProducts;
 pub use memory::DevicePlan;
@@ -90,6 +92,7 @@ pub struct CudaExecutor {
     kernels: Kernels,
     memory: Memory,
     plan: DevicePlan,
+    loaded: LoadReport,
     stream: Stream,
     context: Context,
     kv: Kv,
@@ -102,6 +105,13 @@ pub struct CudaExecutor {
     answers: Answers,
     counters: Counters,
     options: CudaOptions,
+}
+
+impl Drop for CudaExecutor {
+    /// Nothing that is on the stream outlives the memory: a sequence that was opened and never fed is still being cleared.
+    fn drop(&mut self) {
+        let _ = self.stream.synchronize();
+    }
 }
 
 /// Where everything will lie.
@@ -204,7 +214,7 @@ impl CudaExecutor {
         for (quant, place) in &tables {
             memory.buffer.write(place.0 as usize, bytemuck::cast_slice(&matvec_tables(*quant)))?;
         }
-        weights.load(&model, &mut memory, told)?;
+        let loaded = load::load(&weights, &model, &context, &mut memory, told)?;
         let stream = Stream::new(&context)?;
         let config = model.config();
         // Two steps of each sequence, and as many that were undone.
@@ -228,6 +238,7 @@ impl CudaExecutor {
             kernels,
             memory,
             plan,
+            loaded,
             stream,
             context,
             kv: options.kv,
@@ -258,6 +269,12 @@ impl CudaExecutor {
     #[must_use]
     pub fn device_plan(&self) -> &DevicePlan {
         &self.plan
+    }
+
+    /// How the weights came to the device.
+    #[must_use]
+    pub fn load_report(&self) -> &LoadReport {
+        &self.loaded
     }
 
     /// The device.

@@ -1,7 +1,7 @@
 //! What a sequence remembers on the device, and copies of it in host memory, in the layout that the CPU executor has.
 
-use super::CudaExecutor;
 use super::weights::MixerPlaces;
+use super::{CudaExecutor, launch};
 use crate::error::ExecError;
 use crate::executor::Token;
 use crate::state::{DsaState, KdaState, Latents, LayerState, Sequence};
@@ -44,11 +44,12 @@ impl DeviceSequence {
 }
 
 impl CudaExecutor {
-    /// Sets a slot's recurrent state to zero. Caches need not be: nothing behind a sequence's length is read.
+    /// Sets a slot's recurrent state to zero before its first pass. Caches need not be: nothing behind a sequence's length
+    /// is read.
     pub(super) fn clear(&mut self, slot: usize) -> Result<(), ExecError> {
-        let zeros = vec![0; 4 * self.weights.state_values];
         // The first token reads the first copy.
-        Ok(self.memory.buffer.write(self.slots[slot].states.0 as usize, &zeros)?)
+        let first = self.memory.at(self.slots[slot].states);
+        Ok(launch::clear(&self.stream, first, 4 * self.weights.state_values)?)
     }
 
     /// Where the copy of the state begins that the next token reads.

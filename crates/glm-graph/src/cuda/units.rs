@@ -151,7 +151,7 @@ pub(super) static SAMPLE: Unit = Unit {
 };
 
 /// All of them.
-pub static UNITS: [&Unit; 13] = [
+pub static UNITS: [&Unit; 15] = [
     &SITE,
     &KDA,
     &ROUTER,

@@ -1,11 +1,9 @@
-//! The weights in device memory: where each matrix lies, and how it comes there.
+//! The weights in device memory: where each matrix lies.
 
 use quant_kernels::Quant;
-use quant_kernels::cuda::DriverError;
 
-use super::memory::{DevicePlan, Memory, Part, Place};
+use super::memory::{DevicePlan, Part, Place};
 use crate::config::Config;
-use crate::error::ExecError;
 use crate::model::Model;
 use crate::weights::{Ffn, Mixer, Moe, Stack, SwiGlu, Tensor};
 
@@ -190,39 +188,6 @@ impl Weights {
         let embed = row_format(weights.embed.quant).map(|_| it.matrix(&weights.embed));
         Self { blocks, output_norm, output, embed, state_values: it.state }
     }
-
-    /// Copies everything to the device. `told` hears of the bytes that have come.
-    ///
-    /// # Errors
-    /// The file cannot be read, or the driver's.
-    pub(super) fn load(
-        &self,
-        model: &Model,
-        memory: &mut Memory,
-        told: &mut dyn FnMut(u64),
-    ) -> Result<(), ExecError> {
-        let mut to = Loader { model, memory, told, values: Vec::new() };
-        let weights = model.weights();
-        for (places, block) in self.blocks.iter().zip(&weights.blocks) {
-            let hyper = block.hyper.as_ref().expect("a block of the trunk has two sites");
-            for ((places, site), norm) in
-                places.sites.iter().zip(hyper.iter()).zip([&block.attn_norm, &block.ffn_norm])
-            {
-                to.values_of(places.mix, &site.mix)?;
-                to.vector(places.base, &site.base)?;
-                to.vector(places.norm, norm)?;
-            }
-            to.mixer(&places.mixer, &block.mixer)?;
-            match (&places.ffn, &block.ffn) {
-                (FfnPlaces::Dense(places), Ffn::Dense(w)) => to.swiglu(places, w)?,
-                (FfnPlaces::Moe(places), Ffn::Moe(w)) => to.moe(places, w)?,
-                _ => unreachable!("places were made for this block"),
-            }
-        }
-        to.vector(self.output_norm, &weights.output_norm)?;
-        to.matrix(self.output, &weights.output)?;
-        self.embed.map_or(Ok(()), |embed| to.matrix(embed, &weights.embed))
-    }
 }
 
 struct Planner<'a> {
@@ -317,109 +282,5 @@ impl Planner<'_> {
             slot_bytes,
             shared: self.swiglu(&w.shared),
         }
-    }
-}
-
-/// Kind of a residency entry: in device memory.
-const IN_DEVICE: u64 = 1;
-
-struct Loader<'a> {
-    model: &'a Model,
-    memory: &'a mut Memory,
-    told: &'a mut dyn FnMut(u64),
-    values: Vec<f32>,
-}
-
-impl Loader<'_> {
-    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<(), DriverError> {
-        self.memory.buffer.write(at as usize, bytes)?;
-        (self.told)(bytes.len() as u64);
-        Ok(())
-    }
-
-    fn vector(&mut self, at: Place, values: &[f32]) -> Result<(), ExecError> {
-        Ok(self.write(at.0, bytemuck::cast_slice(values))?)
-    }
-
-    fn matrix(&mut self, to: Placed, tensor: &Tensor) -> Result<(), ExecError> {
-        let bytes = self.model.gguf().bytes(tensor.extent()).map_err(ExecError::file)?;
-        Ok(self.write(to.at.0, bytes)?)
-    }
-
-    /// The f32 values of a matrix that is kept as such.
-    fn values_of(&mut self, to: Place, tensor: &Tensor) -> Result<(), ExecError> {
-        let mut values = std::mem::take(&mut self.values);
-        values.resize(tensor.cols, 0.0);
-        for row in 0..tensor.rows {
-            tensor.row(self.model.gguf(), row, &mut values);
-            self.vector(Place(to.0 + (4 * row * tensor.cols) as u64), &values)?;
-        }
-        self.values = values;
-        Ok(())
-    }
-
-    fn stack(&mut self, to: Placed, stack: &Stack) -> Result<(), ExecError> {
-        for i in 0..stack.n {
-            let extent = stack.extent(i);
-            let bytes = self.model.gguf().bytes(extent).map_err(ExecError::file)?;
-            self.write(to.at.0 + i as u64 * extent.len, bytes)?;
-        }
-        Ok(())
-    }
-
-    fn swiglu(&mut self, to: &SwiGluPlaces, w: &SwiGlu) -> Result<(), ExecError> {
-        self.matrix(to.gate, &w.gate)?;
-        self.matrix(to.up, &w.up)?;
-        self.matrix(to.down, &w.down)
-    }
-
-    fn mixer(&mut self, to: &MixerPlaces, mixer: &Mixer) -> Result<(), ExecError> {
-        match (to, mixer) {
-            (MixerPlaces::Kda(to), Mixer::Kda(w)) => {
-                for (to, tensor) in to.first.iter().zip([&w.q, &w.k, &w.v, &w.f_a, &w.g_a, &w.beta]) {
-                    self.matrix(*to, tensor)?;
-                }
-                self.matrix(to.forget, &w.f_b)?;
-                self.matrix(to.gate, &w.g_b)?;
-                self.matrix(to.out, &w.out)?;
-                self.vector(to.taps, &w.conv)?;
-                self.vector(to.bias, &w.dt)?;
-                self.vector(to.decay, &w.decay)?;
-                self.vector(to.norm, &w.norm)
-            }
-            (MixerPlaces::Dsa(to), Mixer::Dsa(w)) => {
-                let ix = &w.indexer;
-                for (to, tensor) in to.first.iter().zip([&w.q_a, &w.kv_a, &ix.k, &ix.gate, &ix.proj]) {
-                    self.matrix(*to, tensor)?;
-                }
-                self.matrix(to.q_b, &w.q_b)?;
-                self.matrix(to.index_q_b, &ix.q_b)?;
-                self.stack(to.k_b, &w.k_b)?;
-                self.stack(to.v_b, &w.v_b)?;
-                self.matrix(to.out, &w.out)?;
-                self.vector(to.q_a_norm, &w.q_a_norm)?;
-                self.vector(to.kv_a_norm, &w.kv_a_norm)?;
-                self.vector(to.k_norm, &ix.k_norm)?;
-                self.vector(to.k_bias, &ix.k_bias)?;
-                self.vector(to.ape, &ix.ape)
-            }
-            _ => unreachable!("places were made for this mixer"),
-        }
-    }
-
-    fn moe(&mut self, to: &MoePlaces, w: &Moe) -> Result<(), ExecError> {
-        self.values_of(to.router, &w.router)?;
-        self.vector(to.bias, &w.bias)?;
-        let first = self.memory.at(to.slots);
-        let slot = |expert: usize| (expert * to.slot_bytes) as u64;
-        let table: Vec<u64> = (0..w.gate.n).map(|expert| (first + slot(expert)) | IN_DEVICE).collect();
-        self.write(to.table.0, bytemuck::cast_slice(&table))?;
-        for expert in 0..w.gate.n {
-            for (part, stack) in [(to.gate, &w.gate), (to.up, &w.up), (to.down, &w.down)] {
-                let bytes = self.model.gguf().bytes(stack.extent(expert)).map_err(ExecError::file)?;
-                self.write(to.slots.0 + slot(expert) + part.offset as u64, bytes)?;
-            }
-        }
-        self.swiglu(&to.shared, &w.shared)
     }
 }

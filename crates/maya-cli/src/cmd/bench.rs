@@ -9,6 +9,7 @@ use serde_json::{Value as Json, json};
 use super::generate::CHUNK;
 use super::profile;
 use crate::args::BenchArgs;
+use crate::device;
 use crate::engine::Engine;
 use crate::interrupt;
 use crate::machine::{Peak, anonymous};
@@ -65,6 +66,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         "kv": format!("{:?}", options.kv).to_lowercase(),
         "ctx": options.ctx,
         "load_s": engine.load_time.as_secs_f64(),
+        "load": device::load_json(&engine.exec),
         "warm_up_s": samples.warm_up.as_secs_f64(),
         "prefill": rates(prefill, &samples.prefill),
         "decode": rates(decode, &samples.decode),

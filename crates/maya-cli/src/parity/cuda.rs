@@ -46,8 +46,15 @@ pub fn run(fixtures: &Fixtures, table: &mut Table) -> Result<()> {
     for subject in &SUBJECTS {
         let Some(loaded) = subject.load(LEVEL, fixtures, table)? else { continue };
         for kv in [Kv::F16, Kv::F32] {
-            let options =
-                CudaOptions { device: DEVICE, kv, ctx: CTX, sequences: 2, vram: None, span: Some(SPAN), store: store.clone() };
+            let options = CudaOptions {
+                device: DEVICE,
+                kv,
+                ctx: CTX,
+                sequences: 2,
+                vram: None,
+                span: Some(SPAN),
+                store: store.clone(),
+            };
             let mut device = CudaExecutor::new(loaded.model.clone(), options, &mut |_| ())?;
             let mut cpu = loaded.executor(Precision::Fast, kv)?;
             for prompt in loaded.golden.prompts() {

@@ -110,6 +110,25 @@ pub fn memory_file_systems_are_read_through_the_cache(scene: &Scene) {
     assert!(report.to_string().contains("tmpfs"), "{report}");
 }
 
+pub fn what_the_page_cache_holds_is_read_from_there(scene: &Scene) {
+    let path = scene.file(1 << 20);
+    let options = Options { direct: Direct::IfCold, ..scene.options() };
+    let whole = [part(3, (1 << 20) - 3)];
+    let why = || {
+        let mut reader = scene.open(&path, &options);
+        check(&read(&mut reader, &whole), &whole);
+        reader.report().files[0].why_buffered
+    };
+    match why() {
+        Some(WhyBuffered::Cached { found, of }) => assert_eq!(found, of, "the file was written just now"),
+        Some(why) => return skipped(&why.to_string()),
+        None => return skipped("this file system does not say what is in the page cache"),
+    }
+    let file = std::fs::File::open(&path).unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    assert_eq!(why(), None, "nothing is in the page cache");
+}
+
 pub fn dropping_the_cache_changes_no_byte(scene: &Scene) {
     let path = scene.file(300_001);
     let options = Options { direct: Direct::Never, drop_cache: true, piece: 65_536, ..scene.options() };

@@ -35,6 +35,7 @@ both! {
         the_end_of_the_file_is_an_error_only_inside_the_range
         empty_files_and_empty_parts
         memory_file_systems_are_read_through_the_cache
+        what_the_page_cache_holds_is_read_from_there
         dropping_the_cache_changes_no_byte
         leases_of_registered_memory
         a_reader_moves_between_threads;

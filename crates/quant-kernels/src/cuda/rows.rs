@@ -122,7 +122,13 @@ pub fn rows_format(quant: Quant) -> Option<u32> {
 pub fn rows_shape(quants: &[Quant], columns: u32, room: u32) -> RowsShape {
     let family = quants.first().and_then(|quant| quant.family());
     if family == Some(Family::Float) {
-        return RowsShape { rows: 32, columns: 32, threads: 512, smem: 2 * 32 * 128 * 4 + 2 * 32 * 4, entry: 0 };
+        return RowsShape {
+            rows: 32,
+            columns: 32,
+            threads: 512,
+            smem: 2 * 32 * 128 * 4 + 2 * 32 * 4,
+            entry: 0,
+        };
     }
     let of = |rows: u32, columns: u32, threads: u32, entry: usize| {
         let smem = quants.iter().map(|quant| smem(*quant, rows, columns, rows == 128)).max().unwrap_or(0);

@@ -1,10 +1,10 @@
 //! Feeding a prompt in spans.
 
 use super::Span;
+use crate::cuda::CudaExecutor;
 use crate::cuda::launch;
 use crate::cuda::step::{Rows, not_finite, pass};
 use crate::cuda::timeline::{LaunchTime, Timeline};
-use crate::cuda::CudaExecutor;
 use crate::error::ExecError;
 use crate::executor::{SeqId, Token};
 use crate::steps::Sampled;
@@ -70,13 +70,7 @@ impl CudaExecutor {
     }
 
     /// The logits of all rows of the span that was run last.
-    fn span_logits(
-        &mut self,
-        slot: usize,
-        first: usize,
-        n: usize,
-        told: Rows<'_>,
-    ) -> Result<(), ExecError> {
+    fn span_logits(&mut self, slot: usize, first: usize, n: usize, told: Rows<'_>) -> Result<(), ExecError> {
         let vocab = self.model.vocab();
         for from in (0..n).step_by(self.span.logit_rows) {
             let some = self.span.logit_rows.min(n - from);

@@ -145,7 +145,14 @@ impl Span<'_> {
             FfnPlaces::Moe(w) => {
                 self.routes(w)?;
                 self.experts(layer, w)?;
-                self.swiglu("shared gate, up", "shared down", &x, &w.shared, p.shared, c.clamp_shared[layer])?;
+                self.swiglu(
+                    "shared gate, up",
+                    "shared down",
+                    &x,
+                    &w.shared,
+                    p.shared,
+                    c.clamp_shared[layer],
+                )?;
                 Ok(Pending::Experts)
             }
         }

@@ -191,7 +191,12 @@ impl Span<'_> {
                 .u32(x.k as u32)
                 .u32(x.stride as u32)
                 .f32(limit);
-            return self.pass.put("swiglu", &kernels.swiglu, Grid::new(4 * self.pass.room.processors, 256), args);
+            return self.pass.put(
+                "swiglu",
+                &kernels.swiglu,
+                Grid::new(4 * self.pass.room.processors, 256),
+                args,
+            );
         }
         let (pitch, scales) = rounded(x.k);
         let args = Quantize {
@@ -262,7 +267,8 @@ impl Span<'_> {
     ) -> RowsTask {
         let p = self.places;
         let (pitch, scales) = rounded(x.k);
-        let row_bytes = product.quant.row_bytes(product.cols).expect("a claimed tensor's row is whole blocks");
+        let row_bytes =
+            product.quant.row_bytes(product.cols).expect("a claimed tensor's row is whole blocks");
         // f32 vectors are read where they lie.
         let (q, pitch) = if family == Family::Float {
             (x.x, 4 * if x.parts == 1 { x.stride } else { x.k })
