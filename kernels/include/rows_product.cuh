@@ -54,6 +54,8 @@ DEV void make_tables(const u32* book) {
     typedef typename U::Source F;
     constexpr u32 COPIES = book_copies<F, BIG>(), WORDS = (F::GRID + F::SIGNS) * COPIES;
     if constexpr (F::GRID > 0) {
+        // Many loads on their way at once.
+#pragma unroll 8
         for (u32 i = threadIdx.x; i < WORDS; i += blockDim.x) shared_at<u32>(4 * i) = book[i / COPIES];
     }
     if constexpr (value_words<U>() > 0) {
@@ -267,12 +269,13 @@ struct Warp {
     __device__ __forceinline__ u32 column(u32 nt) const { return (nt * G::WN + across) * 8; }
 };
 
-// One chunk's operands of a warp, of its first LIVE tiles of columns. `plane` is where the weights' bytes are.
+// One chunk's operands of a warp, of its first LIVE tiles of columns.
 template <typename G, typename T, u32 LIVE>
 struct Operands {
     uint4 a[G::MT][2], b[LIVE];  // of a: both runs
 
-    __device__ __forceinline__ Operands(const Warp<G>& own, u32 plane, u32 x, u32 chunk) {
+    // `plane` is where the weights' bytes are.
+    __device__ __forceinline__ void load(const Warp<G>& own, u32 plane, u32 x, u32 chunk) {
 #pragma unroll
         for (u32 mt = 0; mt < G::MT; mt++) {
 #pragma unroll
@@ -283,35 +286,60 @@ struct Operands {
     }
 };
 
-// Adds a step's products of one plane.
-template <u32 LIVE, bool UNSIGNED, typename G, typename T>
-DEV void multiply_plane(const Warp<G>& own, u32 plane, u32 x, i32 (&sum)[G::PARTS][4]) {
-#pragma unroll 1
-    for (u32 chunk = 0; chunk < 4; chunk++) {
-        const Operands<G, T, LIVE> in(own, plane, x, chunk);
+// Adds a chunk's products of one plane.
+template <bool UNSIGNED, typename G, typename T, u32 LIVE>
+DEV void add_products(const Operands<G, T, LIVE>& in, i32 (&sum)[G::PARTS][4]) {
 #pragma unroll
-        for (u32 r = 0; r < 2; r++) {
+    for (u32 r = 0; r < 2; r++) {
 #pragma unroll
-            for (u32 mt = 0; mt < G::MT; mt++) {
+        for (u32 mt = 0; mt < G::MT; mt++) {
 #pragma unroll
-                for (u32 nt = 0; nt < LIVE; nt++) {
-                    const uint4& b = in.b[nt];
-                    add_product_32<UNSIGNED>(sum[mt * G::NT + nt], in.a[mt][r], r ? b.z : b.x, r ? b.w : b.y);
-                }
+            for (u32 nt = 0; nt < LIVE; nt++) {
+                const uint4& b = in.b[nt];
+                add_product_32<UNSIGNED>(sum[mt * G::NT + nt], in.a[mt][r], r ? b.z : b.x, r ? b.w : b.y);
             }
         }
     }
 }
 
-// A step's sums: high digits, moved up, then low ones.
+// A step's sums: of high digits, moved up, then of low ones. Where there are registers for it, the next chunk's operands are on their
+// way while one is multiplied.
 template <u32 LIVE, typename G, typename T>
 DEV void multiply_digits(const Warp<G>& own, u32 tile, u32 x, i32 (&sum)[G::PARTS][4]) {
 #pragma unroll
     for (u32 i = 0; i < G::PARTS; i++) sum[i][0] = sum[i][1] = sum[i][2] = sum[i][3] = 0;
-    multiply_plane<LIVE, false, G, T>(own, tile + T::PLANE, x, sum);
+    auto move_up = [&]() {
 #pragma unroll
-    for (u32 i = 0; i < G::PARTS; i++) sum[i][0] <<= 8, sum[i][1] <<= 8, sum[i][2] <<= 8, sum[i][3] <<= 8;
-    multiply_plane<LIVE, true, G, T>(own, tile, x, sum);
+        for (u32 i = 0; i < G::PARTS; i++) sum[i][0] <<= 8, sum[i][1] <<= 8, sum[i][2] <<= 8, sum[i][3] <<= 8;
+    };
+    if constexpr (G::OUTPUTS > 16) {
+        Operands<G, T, LIVE> in;
+#pragma unroll 1
+        for (u32 chunk = 0; chunk < 4; chunk++) {
+            in.load(own, tile + T::PLANE, x, chunk);
+            add_products<false>(in, sum);
+        }
+        move_up();
+#pragma unroll 1
+        for (u32 chunk = 0; chunk < 4; chunk++) {
+            in.load(own, tile, x, chunk);
+            add_products<true>(in, sum);
+        }
+    } else {
+        Operands<G, T, LIVE> in[2];
+        in[0].load(own, tile + T::PLANE, x, 0);
+#pragma unroll
+        for (u32 chunk = 0; chunk < 4; chunk++) {
+            in[(chunk + 1) % 2].load(own, chunk < 3 ? tile + T::PLANE : tile, x, (chunk + 1) % 4);
+            add_products<false>(in[chunk % 2], sum);
+        }
+        move_up();
+#pragma unroll
+        for (u32 chunk = 0; chunk < 4; chunk++) {
+            if (chunk < 3) in[(chunk + 1) % 2].load(own, tile, x, chunk + 1);
+            add_products<true>(in[chunk % 2], sum);
+        }
+    }
 }
 
 // Output i of a lane: its row and column in the block's.
@@ -424,7 +452,7 @@ DEV void rows_product(const RowsTasks& tasks) {
     const Warp<G> own;
     const bool few = columns.count <= G::WN * 8;
     // k is at most 2^18.
-    constexpr u32 HELD = G::OUTPUTS > 16 ? 1 : 2, MORE = (Format::RUNS ? 13 : 10) - HELD;
+    constexpr u32 HELD = Format::RUNS ? 2 : 1, MORE = (Format::RUNS ? 13 : 10) - HELD;
     Partials<G::OUTPUTS, HELD, MORE> partials;
     float more[MORE][G::OUTPUTS], v[G::OUTPUTS];
     u32 total = 1;
@@ -437,7 +465,8 @@ DEV void rows_product(const RowsTasks& tasks) {
         if constexpr (Format::RUNS) {
 #pragma unroll 1
             for (u32 chunk = 0; chunk < 4; chunk++) {
-                const Operands<G, T, G::NT> in(own, rooms.tile, rooms.x_at(step), chunk);
+                Operands<G, T, G::NT> in;
+                in.load(own, rooms.tile, rooms.x_at(step), chunk);
 #pragma unroll
                 for (u32 r = 0; r < 2; r++) {
                     const u32 run = 2 * chunk + r, index = step * 8 + run;

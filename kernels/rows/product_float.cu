@@ -17,7 +17,8 @@ DEV float weight_at(const u8* w, u32 format, size_t i) {
     return format == 1 ? half_value(word) : __uint_as_float(u32(word) << 16);
 }
 
-// `format`: 0 F32, 1 F16, 2 BF16; `q` are f32 vectors `pitch` bytes apart. Shared memory: 32 KB, then a word a column twice.
+// `format`: 0 F32, 1 F16, 2 BF16; `q` are f32 vectors, those of a column side by side and columns `pitch` bytes apart. Shared memory:
+// 32 KB, then a word a column twice.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) rows_float(const __grid_constant__ RowsTasks tasks) {
     Columns columns;
     if (!find_columns(tasks, SIDE, columns)) return;
@@ -28,7 +29,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rows_float(const __grid
     if (tid < columns.count) {
         const u32 column = columns.column(tid);
         shared_at<u32>(COLUMN + tid * 4) = column;
-        shared_at<u32>(VECTOR + tid * 4) = column / task.share * task.parts + place.vector;
+        shared_at<u32>(VECTOR + tid * 4) = column / task.share;
     }
     const u8* const w = weights_of(task, columns.expert) + size_t(place.first) * task.row_bytes;
     const u32 lane = tid % 8, group = tid / 8, m0 = group % 8 * 4, n0 = group / 8 * 4;
@@ -50,7 +51,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rows_float(const __grid
                 if (at < n && row < rows) a = weight_at(w + size_t(row) * task.row_bytes, task.format, from + at);
                 if (at < n && row < columns.count) {
                     const u8* x = task.q + size_t(shared_at<u32>(VECTOR + row * 4)) * task.pitch;
-                    b = reinterpret_cast<const float*>(x)[from + at];
+                    b = reinterpret_cast<const float*>(x)[place.vector * k + from + at];
                 }
                 shared_at<float>(W + i * 4) = a;
                 shared_at<float>(X + i * 4) = b;

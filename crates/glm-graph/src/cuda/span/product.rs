@@ -270,11 +270,8 @@ impl Span<'_> {
         let row_bytes =
             product.quant.row_bytes(product.cols).expect("a claimed tensor's row is whole blocks");
         // f32 vectors are read where they lie.
-        let (q, pitch) = if family == Family::Float {
-            (x.x, 4 * if x.parts == 1 { x.stride } else { x.k })
-        } else {
-            (self.pass.at(p.bytes), pitch)
-        };
+        let (q, pitch) =
+            if family == Family::Float { (x.x, 4 * x.stride) } else { (self.pass.at(p.bytes), pitch) };
         let dealt = product.part.is_none();
         RowsTask {
             w: if experts.is_some() { 0 } else { product.w },
