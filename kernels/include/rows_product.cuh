@@ -10,12 +10,11 @@
 
 constexpr u32 STEP = 256;
 
-// Sizes of a variant. AHEAD: a step's bytes come while the step before is unpacked and multiplied, which takes room for two.
-template <u32 MT_, u32 NT_, u32 WM_, u32 WN_, bool AHEAD_>
+// Sizes of a variant: WARPS warps of 16 rows and NT * 8 columns each.
+template <u32 WARPS_, u32 NT_>
 struct Geometry {
-    static constexpr u32 MT = MT_, NT = NT_, WM = WM_, WN = WN_;
-    static constexpr bool AHEAD = AHEAD_;
-    static constexpr u32 TM = MT * 16 * WM, TN = NT * 8 * WN, THREADS = WM * WN * WARP, PARTS = MT * NT, OUTPUTS = PARTS * 4;
+    static constexpr u32 WARPS = WARPS_, NT = NT_;
+    static constexpr u32 TM = WARPS * 16, TN = NT * 8, THREADS = WARPS * WARP, OUTPUTS = NT * 4;
 };
 
 // What the loop needs of a format, known when a launch meets it.
@@ -65,179 +64,97 @@ DEV void make_tables(const u32* book) {
     }
 }
 
-// Where unpacked words go: run `r`, word i of both groups of rows g and g + 8 of sixteen.
-template <typename T>
-struct Unpacking {
-    u32 tile, rows16, g;
-
-    __device__ __forceinline__ void put(u32 plane, u32 run, u32 i, u32 a, u32 b, u32 c, u32 d) const {
-        shared_at<uint4>(tile + plane * T::PLANE + T::sixteen(run, rows16, g, i)) = make_uint4(a, b, c, d);
-    }
-    __device__ __forceinline__ void put(u32 run, u32 i, const Digits& a, const Digits& b, const Digits& c, const Digits& d) const {
-        put(0, run, i, a.low, b.low, c.low, d.low);
-        put(1, run, i, a.high, b.high, c.high, d.high);
-    }
-};
-
-// A run of a format whose entries choose among eight values.
-template <typename U, typename Book, typename T>
-DEV void unpack_chosen(const u32 (&raw)[2], u32 run, const Book& book, u32 values, const Unpacking<T>& to) {
-    u32 selector[2][4];
-    uint4 table[2][2];
-#pragma unroll
-    for (u32 k = 0; k < 2; k++) {
-        U::selectors(raw[k], run, book, selector[k]);
-        const u32 scales = U::scales(raw[k], run);
-#pragma unroll
-        for (u32 group = 0; group < 2; group++) table[k][group] = shared_at<uint4>(values + byte_of(scales, group) * 16);
-    }
-#pragma unroll
-    for (u32 i = 0; i < 4; i++) {
-        auto digits = [&](u32 k, u32 group) -> Digits {
-            const u32 by = selector[k][2 * group + i / 2] >> (i % 2 * 16);
-            const uint4& t = table[k][group];
-            return {choose(t.x, t.y, by), choose(t.z, t.w, by)};
-        };
-        to.put(run, i, digits(0, 0), digits(1, 0), digits(0, 1), digits(1, 1));
-    }
-}
-
-// A run of a format with entries of four weights.
-template <typename U, typename Book, typename T>
-DEV void unpack_entries(const u32 (&raw)[2], u32 run, const Book& book, const Unpacking<T>& to) {
-    u32 words[2][8];
-    i32 scale[2][2];
-#pragma unroll
-    for (u32 k = 0; k < 2; k++) {
-        U::run(raw[k], run, book, words[k]);
-        const u32 scales = U::scales(raw[k], run);
-#pragma unroll
-        for (u32 group = 0; group < 2; group++) scale[k][group] = i32(2 * byte_of(scales, group) + 1);
-    }
-#pragma unroll
-    for (u32 i = 0; i < 4; i++) {
-        auto digits = [&](u32 k, u32 group) { return scaled<U::BIAS, U::SIGNED>(words[k][4 * group + i], scale[k][group]); };
-        to.put(run, i, digits(0, 0), digits(1, 0), digits(0, 1), digits(1, 1));
-    }
-}
-
-// Half h of a format without a codebook, this lane's words.
-template <typename U, bool RUNS, typename T>
-DEV void unpack_half(const u32 (&raw)[2], u32 t, u32 h, const Unpacking<T>& to) {
-    u32 words[2][8];
-    U::half(raw[0], t, h, words[0]);
-    U::half(raw[1], t, h, words[1]);
-    if constexpr (RUNS) {
-#pragma unroll
-        for (u32 i = 0; i < 4; i++) to.put(0, 4 * h + i, t, words[0][2 * i], words[1][2 * i], words[0][2 * i + 1], words[1][2 * i + 1]);
-    } else {
-#pragma unroll
-        for (u32 c = 0; c < 2; c++) {
-            const u32 scales[2] = {U::scales(raw[0], 2 * h + c), U::scales(raw[1], 2 * h + c)};
-#pragma unroll
-            for (u32 r = 0; r < 2; r++) {
-                auto digits = [&](u32 k, u32 group) {
-                    const u32 in_chunk = 2 * r + group;
-                    return scaled<U::BIAS, U::SIGNED>(words[k][4 * c + in_chunk], signed_byte_of(scales[k], in_chunk));
-                };
-                to.put(4 * h + 2 * c + r, t, digits(0, 0), digits(1, 0), digits(0, 1), digits(1, 1));
-            }
-        }
-    }
-}
-
-// Unpacks half h of rows g and g + 8 of sixteen, of which one lane of four has its words of both. `raw` are the two rows' bytes.
-template <typename U, bool BIG, bool RUNS, typename T>
-DEV void unpack_two(const u32 (&raw)[2], u32 tile, u32 rows16, u32 g, u32 t, u32 h) {
-    typedef typename U::Source F;
-    const Unpacking<T> to = {tile, rows16, g};
-    if constexpr (U::BOOK) {
-        constexpr u32 COPIES = book_copies<F, BIG>();
-        const Codebook<F::GRID, COPIES> book = {threadIdx.x % COPIES * 4};
-        if constexpr (U::SCALES > 0) {
-            unpack_chosen<U>(raw, 4 * h + t, book, (F::GRID + F::SIGNS) * COPIES * 4, to);
-        } else {
-            unpack_entries<U>(raw, 4 * h + t, book, to);
-        }
-    } else {
-        unpack_half<U, RUNS>(raw, t, h, to);
-    }
-    // What the lane of the other half does for one row, this one does for the other.
-    const u32 row = rows16 * 16 + h * 8 + g, own = h ? raw[1] : raw[0];
-    auto at = [&](u32 part, u32 column) { return tile + part + (column * T::PAD + row) * 4; };
-    if constexpr (RUNS) {
-#pragma unroll
-        for (u32 run = t; run < 8; run += 4) {
-            shared_at<float>(at(T::D, run)) = F::d(own + run * F::BYTES);
-            if constexpr (U::MINIMA) shared_at<float>(at(T::M, run)) = F::m(own + run * F::BYTES);
-        }
-    } else {
-        if constexpr (U::MINIMA) shared_at<u32>(at(T::MINS, t)) = U::mins(own, t);
-        if (t == 0) shared_at<float>(at(T::D, 0)) = F::d(own);
-        if (U::MINIMA && t == 1) shared_at<float>(at(T::M, 0)) = F::dmin(own);
-    }
-}
-
-// Places in shared memory. In bytes, with TIMES = AHEAD ? 2 : 1:
+// Places in shared memory. In bytes:
 //
-//   all = round_up(4 * table words, 16) + Tile::BYTES + TIMES * TM * raw_pitch + 2 * (TN * 256 + TN * 32) + TN * 40
-template <typename G, typename T>
+//   all = round_up(4 * table words, 16) + 2 * (TM * raw_pitch + TN * 256 + TN * 32) + TN * 40
+template <typename G>
 struct Rooms {
-    static constexpr u32 TIMES = G::AHEAD ? 2 : 1, X = G::TN * STEP;
-    u32 tile, raw, x, dx, sums, vector, column;
-    u32 raw_bytes;
+    static constexpr u32 X = G::TN * STEP;
+    u32 raw, raw_bytes, x, dx, sums, vector, column;
 
     __device__ __forceinline__ Rooms(const Traits& f) {
-        tile = (f.table_words * 4 + 15) & ~15u;
-        raw = tile + T::BYTES;
+        raw = (f.table_words * 4 + 15) & ~15u;
         raw_bytes = G::TM * f.pitch;
-        x = raw + TIMES * raw_bytes;
+        x = raw + 2 * raw_bytes;
         dx = x + 2 * X;                       // two of [TN][8] floats
         sums = dx + 2 * G::TN * 32;           // [TN][4] pairs of words: sums of the activations' sixteens
         vector = sums + G::TN * 32;           // [TN]: of which activations
         column = vector + G::TN * 4;          // [TN]: and to which column of the result
     }
-    __device__ __forceinline__ u32 raw_at(u32 step) const { return raw + step % TIMES * raw_bytes; }
+    __device__ __forceinline__ u32 raw_at(u32 step) const { return raw + step % 2 * raw_bytes; }
     __device__ __forceinline__ u32 x_at(u32 step) const { return x + step % 2 * X; }
     __device__ __forceinline__ u32 dx_at(u32 step) const { return dx + step % 2 * G::TN * 32; }
 };
 
-// Raw bytes of a step of all rows on their way.
-template <typename G, typename T>
-DEV void fetch_raw(const Rooms<G, T>& rooms, const Traits& f, const RowsTask& task, const u8* w, u32 rows, u32 step) {
-    const u32 t = threadIdx.x % 4, bytes = min(f.bytes, task.row_bytes - step * f.bytes);
-    for (u32 row = threadIdx.x / 4; row < rows; row += G::THREADS / 4) {
-        const u8* from = w + size_t(row) * task.row_bytes + step * f.bytes;
-        const u32 skew = u32(reinterpret_cast<size_t>(from) & 15), to = rooms.raw_at(step) + row * f.pitch;
-        for (u32 at = 16 * t; at < skew + bytes; at += 64) copy16(smem + to + at, from - skew + at);
-    }
-}
+// What a thread fetches each step: sixteens of raw bytes, four lanes a row, and of activations, sixteen lanes a column. Addresses are
+// made once.
+template <typename G, u32 EACH>
+struct Fetch {
+    static constexpr u32 ROWS = G::TM * 4 / G::THREADS, COLUMNS = G::TN * 16 / G::THREADS, SIXTEENS = 5;
+    const u8* w[ROWS];    // null: no such row
+    u32 offset[COLUMNS];  // of a column's activations
+    u32 to_raw, to_x, at, n_columns, bytes, row_bytes, pitch;
+    const u8* q;
 
-// Activations of a step of all columns, and their scales: `each` floats a step.
-template <u32 EACH, typename G, typename T>
-DEV void fetch_x(const Rooms<G, T>& rooms, const RowsTask& task, u32 columns, u32 step) {
-    const u32 to = rooms.x_at(step), scales = rooms.dx_at(step);
-    for (u32 i = threadIdx.x; i < columns * 16; i += G::THREADS) {
-        const u32 c = i / 16, p = i % 16;
-        const u8* from = task.q + size_t(shared_at<u32>(rooms.vector + c * 4)) * task.pitch + step * STEP + p * 16;
-        copy16(smem + to + x_sixteen(G::TN, p / 4, c, p % 4), from);
-    }
-    if constexpr (EACH == 1) {
-        for (u32 c = threadIdx.x; c < columns; c += G::THREADS) {
-            copy4(smem + scales + c * 32, task.scale + size_t(shared_at<u32>(rooms.vector + c * 4)) * task.scales + step);
+    __device__ __forceinline__ Fetch(const Rooms<G>& rooms, const Traits& f, const RowsTask& task, const u8* first, u32 rows, u32 columns)
+        : bytes(f.bytes), row_bytes(task.row_bytes), pitch(f.pitch), q(task.q) {
+        const u32 row = threadIdx.x / 4, column = threadIdx.x / 16, sixteen = threadIdx.x % 16;
+        at = threadIdx.x % 4 * 16;
+        to_raw = rooms.raw + row * f.pitch + at;
+#pragma unroll
+        for (u32 i = 0; i < ROWS; i++) {
+            const u32 own = row + i * (G::THREADS / 4);
+            w[i] = own < rows ? first + size_t(own) * task.row_bytes : nullptr;
         }
-    } else {
-        for (u32 i = threadIdx.x; i < columns * 2; i += G::THREADS) {
-            const u32 c = i / 2, half = i % 2 * 4;
-            const float* from = task.scale + size_t(shared_at<u32>(rooms.vector + c * 4)) * task.scales + step * 8 + half;
-            copy16(smem + scales + c * 32 + half * 4, reinterpret_cast<const u8*>(from));
+        to_x = rooms.x + x_sixteen(G::TN, sixteen / 4, column, sixteen % 4);
+        n_columns = columns;
+#pragma unroll
+        for (u32 i = 0; i < COLUMNS; i++) {
+            const u32 own = column + i * (G::THREADS / 16);
+            offset[i] = own < columns ? shared_at<u32>(rooms.vector + own * 4) * task.pitch + sixteen * 16 : 0;
         }
     }
-}
+
+    __device__ __forceinline__ void raw(const Rooms<G>& rooms, u32 step) const {
+        const u32 count = min(bytes, row_bytes - step * bytes), to = to_raw + step % 2 * rooms.raw_bytes;
+#pragma unroll
+        for (u32 i = 0; i < ROWS; i++) {
+            if (!w[i]) continue;
+            const u8* from = w[i] + step * bytes;
+            const u32 skew = u32(reinterpret_cast<size_t>(from)) & 15, end = skew + count;
+            from = from - skew + at;
+#pragma unroll
+            for (u32 k = 0; k < SIXTEENS; k++) {
+                if (at + k * 64 < end) copy16(smem + to + i * (G::THREADS / 4) * pitch + k * 64, from + k * 64);
+            }
+        }
+    }
+
+    __device__ __forceinline__ void x(const Rooms<G>& rooms, const RowsTask& task, u32 step) const {
+        const u8* from = q + step * STEP;
+        const u32 to = to_x + step % 2 * Rooms<G>::X;
+#pragma unroll
+        for (u32 i = 0; i < COLUMNS; i++) {
+            const u32 before = i * (G::THREADS / 16);
+            if (threadIdx.x / 16 + before < n_columns) copy16(smem + to + before * CHUNK, from + offset[i]);
+        }
+        // `EACH` scales a column.
+        const u32 scales = rooms.dx_at(step), c = threadIdx.x / (EACH == 1 ? 1 : 2);
+        if (c < n_columns) {
+            const float* scale = task.scale + size_t(shared_at<u32>(rooms.vector + c * 4)) * task.scales;
+            if constexpr (EACH == 1) {
+                copy4(smem + scales + c * 4, scale + step);
+            } else {
+                const u32 half = threadIdx.x % 2 * 4;
+                copy16(smem + scales + c * 32 + half * 4, reinterpret_cast<const u8*>(scale + step * 8 + half));
+            }
+        }
+    }
+};
 
 // Sums of each sixteen of the activations: four signed halves a chunk.
-template <typename G, typename T>
-DEV void sum_sixteens(const Rooms<G, T>& rooms, u32 step) {
+template <typename G>
+DEV void sum_sixteens(const Rooms<G>& rooms, u32 step) {
     for (u32 i = threadIdx.x; i < G::TN * 4; i += G::THREADS) {
         const u32 c = i / 4, chunk = i % 4;
         i32 sum[4] = {0, 0, 0, 0};
@@ -252,172 +169,247 @@ DEV void sum_sixteens(const Rooms<G, T>& rooms, u32 step) {
     }
 }
 
-DEV u32 word_of(const uint4& four, u32 i) { return i == 0 ? four.x : i == 1 ? four.y : i == 2 ? four.z : four.w; }
-
-// Where a warp's rows and columns are.
+// A lane's part of a warp's product: rows g and g + 8 of sixteen, of each eight columns 2t and 2t + 1.
 template <typename G>
-struct Warp {
-    u32 g, t, row, across;
+struct Lane {
+    u32 g, t;
+    u32 x;       // where the step's activations are
+    bool many;   // more than half of the columns exist
 
-    __device__ __forceinline__ Warp() {
-        const u32 warp = threadIdx.x / WARP;
-        g = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
-        row = warp % G::WM * G::MT * 16 + g;
-        across = warp / G::WM;
+    // `of(n)` for the tiles of eight columns that have one.
+    template <typename Of>
+    __device__ __forceinline__ void tiles(Of of) const {
+#pragma unroll
+        for (u32 n = 0; n < G::NT / 2; n++) of(n);
+        if (many) {
+#pragma unroll
+            for (u32 n = G::NT / 2; n < G::NT; n++) of(n);
+        }
     }
-    // Neighbouring tiles of eight columns belong to different warps, so that few columns are shared out evenly.
-    __device__ __forceinline__ u32 column(u32 nt) const { return (nt * G::WN + across) * 8; }
+    // Column g of a tile: this lane's words of a chunk.
+    __device__ __forceinline__ uint4 chunk_of(u32 n, u32 chunk) const {
+        return shared_at<uint4>(x + x_sixteen(G::TN, chunk, n * 8 + g, t));
+    }
+    // Word i of both groups of a run.
+    __device__ __forceinline__ uint2 words_of(u32 n, u32 run, u32 i) const {
+        return shared_at<uint2>(x + x_sixteen(G::TN, run / 2, n * 8 + g, i) + run % 2 * 8);
+    }
 };
 
-// One chunk's operands of a warp, of its first LIVE tiles of columns.
-template <typename G, typename T, u32 LIVE>
-struct Operands {
-    uint4 a[G::MT][2], b[LIVE];  // of a: both runs
+// Sums of a step, of low and of high digits.
+template <typename G>
+struct Sums {
+    i32 low[G::NT][4], high[G::NT][4];
 
-    // `plane` is where the weights' bytes are.
-    __device__ __forceinline__ void load(const Warp<G>& own, u32 plane, u32 x, u32 chunk) {
+    __device__ __forceinline__ Sums() {
 #pragma unroll
-        for (u32 mt = 0; mt < G::MT; mt++) {
+        for (u32 n = 0; n < G::NT; n++) {
 #pragma unroll
-            for (u32 r = 0; r < 2; r++) a[mt][r] = shared_at<uint4>(plane + T::sixteen(2 * chunk + r, own.row / 16 + mt, own.g, own.t));
+            for (u32 e = 0; e < 4; e++) low[n][e] = high[n][e] = 0;
+        }
+    }
+    __device__ __forceinline__ void add(u32 n, const uint4& low_digits, const uint4& high_digits, u32 b0, u32 b1) {
+        add_product_32<true>(low[n], low_digits, b0, b1);
+        add_product_32<false>(high[n], high_digits, b0, b1);
+    }
+    __device__ __forceinline__ i32 at(u32 n, u32 e) const { return high[n][e] * 256 + low[n][e]; }
+};
+
+// Words of both rows and groups as the tensor cores want them: {g, g + 8} of the first group, then of the second.
+template <typename Of>
+DEV void two_planes(Of digits, uint4& low, uint4& high) {
+    const Digits a = digits(0, 0), b = digits(1, 0), c = digits(0, 1), d = digits(1, 1);
+    low = make_uint4(a.low, b.low, c.low, d.low);
+    high = make_uint4(a.high, b.high, c.high, d.high);
+}
+
+// A step of a format whose entries choose among eight values; run t of each half is this lane's.
+template <typename U, typename Book, typename G>
+DEV void multiply_chosen(const u32 (&raw)[2], const Lane<G>& own, const Book& book, u32 values, Sums<G>& sums) {
+#pragma unroll 1
+    for (u32 run = own.t; run < 8; run += 4) {
+        u32 selector[2][4];
+        uint4 table[2][2];
+#pragma unroll
+        for (u32 k = 0; k < 2; k++) {
+            U::selectors(raw[k], run, book, selector[k]);
+            const u32 scales = U::scales(raw[k], run);
+#pragma unroll
+            for (u32 group = 0; group < 2; group++) table[k][group] = shared_at<uint4>(values + byte_of(scales, group) * 16);
         }
 #pragma unroll
-        for (u32 nt = 0; nt < LIVE; nt++) b[nt] = shared_at<uint4>(x + x_sixteen(G::TN, chunk, own.column(nt) + own.g, own.t));
+        for (u32 i = 0; i < 4; i++) {
+            uint4 low, high;
+            two_planes(
+                [&](u32 k, u32 group) -> Digits {
+                    const u32 by = selector[k][2 * group + i / 2] >> (i % 2 * 16);
+                    const uint4& t = table[k][group];
+                    return {choose(t.x, t.y, by), choose(t.z, t.w, by)};
+                },
+                low, high);
+            own.tiles([&](u32 n) {
+                const uint2 x = own.words_of(n, run, i);
+                sums.add(n, low, high, x.x, x.y);
+            });
+        }
     }
-};
+}
 
-// Adds a chunk's products of one plane.
-template <bool UNSIGNED, typename G, typename T, u32 LIVE>
-DEV void add_products(const Operands<G, T, LIVE>& in, i32 (&sum)[G::PARTS][4]) {
+// A step of a format with entries of four weights.
+template <typename U, typename Book, typename G>
+DEV void multiply_entries(const u32 (&raw)[2], const Lane<G>& own, const Book& book, Sums<G>& sums) {
+#pragma unroll 1
+    for (u32 run = own.t; run < 8; run += 4) {
+        u32 words[2][8];
+        i32 scale[2][2];
 #pragma unroll
-    for (u32 r = 0; r < 2; r++) {
+        for (u32 k = 0; k < 2; k++) {
+            U::run(raw[k], run, book, words[k]);
+            const u32 scales = U::scales(raw[k], run);
 #pragma unroll
-        for (u32 mt = 0; mt < G::MT; mt++) {
+            for (u32 group = 0; group < 2; group++) scale[k][group] = i32(2 * byte_of(scales, group) + 1);
+        }
 #pragma unroll
-            for (u32 nt = 0; nt < LIVE; nt++) {
-                const uint4& b = in.b[nt];
-                add_product_32<UNSIGNED>(sum[mt * G::NT + nt], in.a[mt][r], r ? b.z : b.x, r ? b.w : b.y);
+        for (u32 i = 0; i < 4; i++) {
+            uint4 low, high;
+            two_planes([&](u32 k, u32 group) { return scaled<U::BIAS, U::SIGNED>(words[k][4 * group + i], scale[k][group]); }, low,
+                       high);
+            own.tiles([&](u32 n) {
+                const uint2 x = own.words_of(n, run, i);
+                sums.add(n, low, high, x.x, x.y);
+            });
+        }
+    }
+}
+
+// A step of a format without a codebook: this lane has word t of every group.
+template <typename U, typename G>
+DEV void multiply_halves(const u32 (&raw)[2], const Lane<G>& own, Sums<G>& sums) {
+#pragma unroll
+    for (u32 h = 0; h < 2; h++) {
+        u32 words[2][8];
+        U::half(raw[0], own.t, h, words[0]);
+        U::half(raw[1], own.t, h, words[1]);
+#pragma unroll
+        for (u32 c = 0; c < 2; c++) {
+            const u32 chunk = 2 * h + c, scales[2] = {U::scales(raw[0], chunk), U::scales(raw[1], chunk)};
+            uint4 low[2], high[2];
+#pragma unroll
+            for (u32 r = 0; r < 2; r++) {
+                two_planes(
+                    [&](u32 k, u32 group) {
+                        const u32 in_chunk = 2 * r + group;
+                        return scaled<U::BIAS, U::SIGNED>(words[k][4 * c + in_chunk], signed_byte_of(scales[k], in_chunk));
+                    },
+                    low[r], high[r]);
             }
+            own.tiles([&](u32 n) {
+                const uint4 x = own.chunk_of(n, chunk);
+                sums.add(n, low[0], high[0], x.x, x.y);
+                sums.add(n, low[1], high[1], x.z, x.w);
+            });
         }
     }
 }
 
-// A step's sums: of high digits, moved up, then of low ones. Where there are registers for it, the next chunk's operands are on their
-// way while one is multiplied.
-template <u32 LIVE, typename G, typename T>
-DEV void multiply_digits(const Warp<G>& own, u32 tile, u32 x, i32 (&sum)[G::PARTS][4]) {
-#pragma unroll
-    for (u32 i = 0; i < G::PARTS; i++) sum[i][0] = sum[i][1] = sum[i][2] = sum[i][3] = 0;
-    auto move_up = [&]() {
-#pragma unroll
-        for (u32 i = 0; i < G::PARTS; i++) sum[i][0] <<= 8, sum[i][1] <<= 8, sum[i][2] <<= 8, sum[i][3] <<= 8;
-    };
-    if constexpr (G::OUTPUTS > 16) {
-        Operands<G, T, LIVE> in;
-#pragma unroll 1
-        for (u32 chunk = 0; chunk < 4; chunk++) {
-            in.load(own, tile + T::PLANE, x, chunk);
-            add_products<false>(in, sum);
-        }
-        move_up();
-#pragma unroll 1
-        for (u32 chunk = 0; chunk < 4; chunk++) {
-            in.load(own, tile, x, chunk);
-            add_products<true>(in, sum);
-        }
-    } else {
-        Operands<G, T, LIVE> in[2];
-        in[0].load(own, tile + T::PLANE, x, 0);
-#pragma unroll
-        for (u32 chunk = 0; chunk < 4; chunk++) {
-            in[(chunk + 1) % 2].load(own, chunk < 3 ? tile + T::PLANE : tile, x, (chunk + 1) % 4);
-            add_products<false>(in[chunk % 2], sum);
-        }
-        move_up();
-#pragma unroll
-        for (u32 chunk = 0; chunk < 4; chunk++) {
-            if (chunk < 3) in[(chunk + 1) % 2].load(own, tile, x, chunk + 1);
-            add_products<true>(in[chunk % 2], sum);
-        }
-    }
-}
-
-// Output i of a lane: its row and column in the block's.
-template <typename G>
-DEV u32 row_of(const Warp<G>& own, u32 i) {
-    return own.row + i / 4 / G::NT * 16 + i % 4 / 2 * 8;
-}
-template <typename G>
-DEV u32 column_of(const Warp<G>& own, u32 i) {
-    return own.column(i / 4 % G::NT) + 2 * own.t + i % 2;
-}
+// Output i of a lane: its row of sixteen and its column.
+DEV u32 row_of(u32 g, u32 i) { return g + i % 4 / 2 * 8; }
+DEV u32 column_of(u32 t, u32 i) { return i / 4 * 8 + 2 * t + i % 2; }
 
 // A step's value of each output: formats with 256 weights a block.
-template <typename G, typename T>
-DEV void wide_values(const Warp<G>& own, const Rooms<G, T>& rooms, const Traits& f, u32 step, const i32 (&sum)[G::PARTS][4],
-                     float (&v)[G::OUTPUTS]) {
-    const u32 tile = rooms.tile, dx = rooms.dx_at(step);
-#pragma unroll
-    for (u32 i = 0; i < G::OUTPUTS; i++) {
-        const u32 row = row_of<G>(own, i), column = column_of<G>(own, i);
-        const float x = shared_at<float>(dx + column * 32);
-        v[i] = (shared_at<float>(tile + T::D + row * 4) * x) * float(sum[i / 4][i % 4]);
-    }
-    if (!f.minima) return;
-#pragma unroll
-    for (u32 i = 0; i < G::OUTPUTS; i++) {
-        const u32 row = row_of<G>(own, i), column = column_of<G>(own, i);
-        i32 mins = 0;
-#pragma unroll
-        for (u32 chunk = 0; chunk < 4; chunk++) {
-            const uint2 sums = shared_at<uint2>(rooms.sums + (column * 4 + chunk) * 8);
-            mins = dp2a_unsigned(sums.x, sums.y, shared_at<u32>(tile + T::MINS + (chunk * T::PAD + row) * 4), mins);
+template <typename U, bool BIG, typename G>
+DEV void wide_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& rooms, u32 step, float (&v)[G::OUTPUTS]) {
+    typedef typename U::Source F;
+    Sums<G> sums;
+    if constexpr (U::BOOK) {
+        constexpr u32 COPIES = book_copies<F, BIG>();
+        const Codebook<F::GRID, COPIES> book = {threadIdx.x % COPIES * 4};
+        if constexpr (U::SCALES > 0) {
+            multiply_chosen<U>(raw, own, book, (F::GRID + F::SIGNS) * COPIES * 4, sums);
+        } else {
+            multiply_entries<U>(raw, own, book, sums);
         }
-        v[i] = v[i] - (shared_at<float>(tile + T::M + row * 4) * shared_at<float>(dx + column * 32)) * float(mins);
+    } else {
+        multiply_halves<U>(raw, own, sums);
     }
-}
-
-// The values of one run of 32 weights, formats with a factor for each.
-template <typename G, typename T>
-DEV void run_values(const Warp<G>& own, const Rooms<G, T>& rooms, const Traits& f, const Operands<G, T, G::NT>& in, u32 step, u32 run,
-                    float (&v)[G::OUTPUTS]) {
-    const u32 tile = rooms.tile, dx = rooms.dx_at(step), second = run % 2;
+    const u32 dx = rooms.dx_at(step);
+    const float d[2] = {F::d(raw[0]), F::d(raw[1])};
 #pragma unroll
-    for (u32 mt = 0; mt < G::MT; mt++) {
+    for (u32 n = 0; n < G::NT; n++) {
+        const float2 x = shared_at<float2>(dx + (n * 8 + 2 * own.t) * 4);
+        v[4 * n] = (d[0] * x.x) * float(sums.at(n, 0)), v[4 * n + 1] = (d[0] * x.y) * float(sums.at(n, 1));
+        v[4 * n + 2] = (d[1] * x.x) * float(sums.at(n, 2)), v[4 * n + 3] = (d[1] * x.y) * float(sums.at(n, 3));
+    }
+    if constexpr (U::MINIMA) {
+        const float m[2] = {F::dmin(raw[0]), F::dmin(raw[1])};
+        u32 mins[2][4];
 #pragma unroll
-        for (u32 nt = 0; nt < G::NT; nt++) {
-            i32 c[4];
-            const uint4& b = in.b[nt];
-            product_32(c, in.a[mt][second], second ? b.z : b.x, second ? b.w : b.y);
+        for (u32 chunk = 0; chunk < 4; chunk++) mins[0][chunk] = U::mins(raw[0], chunk), mins[1][chunk] = U::mins(raw[1], chunk);
 #pragma unroll
-            for (u32 e = 0; e < 4; e++) {
-                const u32 i = (mt * G::NT + nt) * 4 + e, row = row_of<G>(own, i), column = column_of<G>(own, i);
-                const u32 at = (run * T::PAD + row) * 4;
-                const float x = shared_at<float>(dx + column * 32 + run * 4);
-                v[i] = (shared_at<float>(tile + T::D + at) * x) * float(c[e] >> f.shift);
-                if (f.minima) {
-                    const uint2 sums = shared_at<uint2>(rooms.sums + (column * 4 + run / 2) * 8);
-                    const u32 both = second ? sums.y : sums.x;
-                    const i32 q = (i32(both << 16) >> 16) + (i32(both) >> 16);
-                    v[i] = v[i] + (shared_at<float>(tile + T::M + at) * x) * float(q);
-                }
+        for (u32 i = 0; i < G::OUTPUTS; i++) {
+            const u32 column = column_of(own.t, i), k = i % 4 / 2;
+            i32 sum = 0;
+#pragma unroll
+            for (u32 chunk = 0; chunk < 4; chunk++) {
+                const uint2 x = shared_at<uint2>(rooms.sums + (column * 4 + chunk) * 8);
+                sum = dp2a_unsigned(x.x, x.y, mins[k][chunk], sum);
             }
+            v[i] = v[i] - (m[k] * shared_at<float>(dx + column * 4)) * float(sum);
         }
     }
 }
 
-// One block's part of a launch. `Format` says which formats there are: traits(format), tables(format, book), unpack(format, ...);
-// RUNS: those with a factor for 32 weights.
+// The values of a step's runs of 32 weights, one after the other: formats with a factor for each. `take(run, v)`.
+template <typename U, typename G, typename Take>
+DEV void run_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& rooms, u32 step, u32 runs, float (&v)[G::OUTPUTS],
+                    Take take) {
+    typedef typename U::Source F;
+    const u32 dx = rooms.dx_at(step);
+#pragma unroll 1
+    for (u32 h = 0; h < 2; h++) {
+        u32 words[2][8];
+        U::half(raw[0], own.t, h, words[0]);
+        U::half(raw[1], own.t, h, words[1]);
+#pragma unroll
+        for (u32 r = 0; r < 4; r++) {
+            const u32 run = 4 * h + r;
+            if (run >= runs) return;
+            const uint4 w = make_uint4(words[0][2 * r], words[1][2 * r], words[0][2 * r + 1], words[1][2 * r + 1]);
+            const u32 block[2] = {raw[0] + run * F::BYTES, raw[1] + run * F::BYTES};
+            const float d[2] = {F::d(block[0]), F::d(block[1])}, m[2] = {F::m(block[0]), F::m(block[1])};
+            own.tiles([&](u32 n) {
+                const uint4 x = own.chunk_of(n, run / 2);
+                i32 c[4];
+                product_32(c, w, r % 2 ? x.z : x.x, r % 2 ? x.w : x.y);
+#pragma unroll
+                for (u32 e = 0; e < 4; e++) {
+                    const u32 column = n * 8 + 2 * own.t + e % 2, k = e / 2;
+                    const float scale = shared_at<float>(dx + column * 32 + run * 4);
+                    float value = (d[k] * scale) * float(c[e] >> U::SHIFT);
+                    if constexpr (U::MINIMA) {
+                        const uint2 sums = shared_at<uint2>(rooms.sums + (column * 4 + run / 2) * 8);
+                        const u32 both = r % 2 ? sums.y : sums.x;
+                        value = value + (m[k] * scale) * float((i32(both << 16) >> 16) + (i32(both) >> 16));
+                    }
+                    v[4 * n + e] = value;
+                }
+            });
+            take(run);
+        }
+    }
+}
+
+// One block's part of a launch. `Format` says which formats there are: traits(format), tables(format, book) and
+// values(format, ...); RUNS: those with a factor for 32 weights.
 template <typename G, typename Format>
 DEV void rows_product(const RowsTasks& tasks) {
-    typedef Tile<G::TM, Format::RUNS ? 1 : 2, Format::RUNS ? 8 : 1> T;
     Columns columns;
     if (!find_columns(tasks, G::TN, columns)) return;
     const Place place = find_rows(tasks, G::TM);
     const RowsTask& task = tasks.task[place.task];
     const u32 rows = place.end - place.first;
     const Traits f = Format::traits(task.format);
-    const Rooms<G, T> rooms(f);
+    const Rooms<G> rooms(f);
     for (u32 c = threadIdx.x; c < columns.count; c += G::THREADS) {
         const u32 column = columns.column(c);
         shared_at<u32>(rooms.column + c * 4) = column;
@@ -427,90 +419,70 @@ DEV void rows_product(const RowsTasks& tasks) {
     Format::tables(task.format, task.book);
     __syncthreads();
 
-    constexpr u32 EACH = Format::RUNS ? 8 : 1;
     const u32 steps = (task.k + STEP - 1) / STEP, blocks = Format::RUNS ? task.k / 32 : steps;
+    const Fetch<G, Format::RUNS ? 8 : 1> fetches(rooms, f, task, w, rows, columns.count);
     auto fetch = [&](u32 step) {
         if (step < steps) {
-            fetch_raw(rooms, f, task, w, rows, step);
-            fetch_x<EACH>(rooms, task, columns.count, step);
+            fetches.raw(rooms, step);
+            fetches.x(rooms, task, step);
         }
         copies_end();
     };
-    auto unpack = [&](u32 step) {
-        const u32 skew = u32(reinterpret_cast<size_t>(w)) + step * f.bytes;
-#pragma unroll 1
-        for (u32 i = threadIdx.x; i < 4 * G::TM; i += G::THREADS) {
-            const u32 half = i / (2 * G::TM), rows16 = i / 32 % (G::TM / 16), g = i % 32 / 4, row = rows16 * 16 + g;
-            u32 raw[2];
-#pragma unroll
-            for (u32 k = 0; k < 2; k++) {
-                raw[k] = rooms.raw_at(step) + (row + 8 * k) * f.pitch + ((skew + (row + 8 * k) * task.row_bytes) & 15);
-            }
-            Format::template unpack<T>(task.format, raw, rooms.tile, rows16, g, i % 4, half);
-        }
-    };
-    const Warp<G> own;
-    const bool few = columns.count <= G::WN * 8;
+    const u32 first = threadIdx.x / WARP * 16, g = threadIdx.x % WARP / 4;
+    Lane<G> own = {g, threadIdx.x % 4, 0, columns.count > G::TN / 2};
     // k is at most 2^18.
-    constexpr u32 HELD = Format::RUNS ? 2 : 1, MORE = (Format::RUNS ? 13 : 10) - HELD;
+    constexpr u32 HELD = 1, MORE = (Format::RUNS ? 13 : 10) - HELD;
     Partials<G::OUTPUTS, HELD, MORE> partials;
-    float more[MORE][G::OUTPUTS], v[G::OUTPUTS];
+    float more[MORE][G::OUTPUTS];
     u32 total = 1;
     while (total < blocks) total *= 2;
-    auto multiply = [&](u32 step) {
-        if (f.minima) {
-            sum_sixteens(rooms, step);
-            __syncthreads();
-        }
-        if constexpr (Format::RUNS) {
-#pragma unroll 1
-            for (u32 chunk = 0; chunk < 4; chunk++) {
-                Operands<G, T, G::NT> in;
-                in.load(own, rooms.tile, rooms.x_at(step), chunk);
+    // The last partial makes the sums whole.
+    auto take = [&](float(&v)[G::OUTPUTS], u32 index) {
+        if (!partials.push(v, index, total, more)) return;
 #pragma unroll
-                for (u32 r = 0; r < 2; r++) {
-                    const u32 run = 2 * chunk + r, index = step * 8 + run;
-                    if (index < blocks) {
-                        run_values(own, rooms, f, in, step, run, v);
-                        partials.push(v, index, total, more);
-                    }
-                }
+        for (u32 i = 0; i < G::OUTPUTS; i++) {
+            const u32 row = first + row_of(g, i), column = column_of(own.t, i);
+            if (row < rows && column < columns.count) {
+                task.y[size_t(shared_at<u32>(rooms.column + column * 4)) * task.stride + place.first + row] = v[i];
             }
-        } else {
-            i32 sum[G::PARTS][4];
-            if (few) {
-                multiply_digits<1, G, T>(own, rooms.tile, rooms.x_at(step), sum);
-            } else {
-                multiply_digits<G::NT, G, T>(own, rooms.tile, rooms.x_at(step), sum);
-            }
-            wide_values(own, rooms, f, step, sum, v);
-            partials.push(v, step, total, more);
         }
     };
     fetch(0);
 #pragma unroll 1
     for (u32 step = 0; step < steps; step++) {
-        // The step's bytes are there, and nobody multiplies the one before.
+        // The step is there, and nobody reads the one before.
         copies_wait<0>();
         __syncthreads();
-        if constexpr (G::AHEAD) fetch(step + 1);
-        unpack(step);
-        __syncthreads();
-        if constexpr (!G::AHEAD) fetch(step + 1);
-        multiply(step);
+        fetch(step + 1);
+        if (f.minima) {
+            sum_sixteens(rooms, step);
+            __syncthreads();
+        }
+        own.x = rooms.x_at(step);
+        const u32 skew = u32(reinterpret_cast<size_t>(w)) + step * f.bytes;
+        u32 raw[2];
+#pragma unroll
+        for (u32 k = 0; k < 2; k++) {
+            const u32 row = first + g + 8 * k;
+            raw[k] = rooms.raw_at(step) + row * f.pitch + ((skew + row * task.row_bytes) & 15);
+        }
+        float v[G::OUTPUTS];
+        // Columns that do not exist have no values.
+#pragma unroll
+        for (u32 i = 0; i < G::OUTPUTS; i++) v[i] = 0.0f;
+        if constexpr (Format::RUNS) {
+            Format::values(task.format, raw, own, rooms, step, blocks - 8 * step, v, [&](u32 run) { take(v, 8 * step + run); });
+        } else {
+            Format::values(task.format, raw, own, rooms, step, v);
+            take(v, step);
+        }
     }
     // Partials that do not exist are +0.
 #pragma unroll 1
     for (u32 index = blocks; index < total; index++) {
+        float v[G::OUTPUTS];
 #pragma unroll
         for (u32 i = 0; i < G::OUTPUTS; i++) v[i] = 0.0f;
-        partials.push(v, index, total, more);
-    }
-#pragma unroll
-    for (u32 i = 0; i < G::OUTPUTS; i++) {
-        const u32 row = row_of<G>(own, i), column = column_of<G>(own, i);
-        if (row < rows && column < columns.count) {
-            task.y[size_t(shared_at<u32>(rooms.column + column * 4)) * task.stride + place.first + row] = v[i];
-        }
+        take(v, index);
     }
 }

@@ -33,6 +33,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rows_float(const __grid
     }
     const u8* const w = weights_of(task, columns.expert) + size_t(place.first) * task.row_bytes;
     const u32 lane = tid % 8, group = tid / 8, m0 = group % 8 * 4, n0 = group / 8 * 4;
+    // Whether everything begins where four floats can be read at once.
+    const bool vectors = task.format == 0 && k % 4 == 0 && task.pitch % 16 == 0 && reinterpret_cast<size_t>(task.q) % 16 == 0;
     const u32 blocks = (k + BLOCK - 1) / BLOCK;
     u32 total = 1;
     while (total < blocks) total *= 2;
@@ -45,7 +47,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rows_float(const __grid
         for (u32 half = 0; half < 2; half++) {
             const u32 from = block * BLOCK + half * HALF, n = from < k ? min(HALF, k - from) : 0;
             __syncthreads();
-            for (u32 i = tid; i < SIDE * HALF; i += THREADS) {
+            for (u32 i = tid; vectors && n == HALF && i < SIDE * HALF / 4; i += THREADS) {
+                const u32 row = i / (HALF / 4), at = i % (HALF / 4) * 4;
+                float4 a = make_float4(0.0f, 0.0f, 0.0f, 0.0f), b = a;
+                if (row < rows) a = *reinterpret_cast<const float4*>(w + size_t(row) * task.row_bytes + (from + at) * 4);
+                if (row < columns.count) {
+                    const u8* x = task.q + size_t(shared_at<u32>(VECTOR + row * 4)) * task.pitch;
+                    b = *reinterpret_cast<const float4*>(x + (place.vector * k + from + at) * 4);
+                }
+                shared_at<float4>(W + i * 16) = a;
+                shared_at<float4>(X + i * 16) = b;
+            }
+            for (u32 i = tid; !(vectors && n == HALF) && i < SIDE * HALF; i += THREADS) {
                 const u32 row = i / HALF, at = i % HALF;
                 float a = 0.0f, b = 0.0f;
                 if (at < n && row < rows) a = weight_at(w + size_t(row) * task.row_bytes, task.format, from + at);

@@ -26,18 +26,19 @@ struct NarrowFormats {
 
     DEV void tables(u32, const u32*) {}
 
-    template <typename T>
-    DEV void unpack(u32 format, const u32 (&raw)[2], u32 tile, u32 rows16, u32 g, u32 t, u32 half) {
-        choose_format(format, [&](auto unpack) { unpack_two<decltype(unpack), true, true, T>(raw, tile, rows16, g, t, half); });
+    template <typename G, typename Take>
+    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& rooms, u32 step, u32 runs,
+                    float (&v)[G::OUTPUTS], Take take) {
+        choose_format(format, [&](auto unpack) { run_values<decltype(unpack)>(raw, own, rooms, step, runs, v, take); });
     }
 };
 
-// 128 rows and 64 columns a block.
-extern "C" __global__ void __launch_bounds__(512, 1) rows_narrow(const __grid_constant__ RowsTasks tasks) {
-    rows_product<Geometry<2, 2, 4, 4, true>, NarrowFormats>(tasks);
+// 128 rows and 32 columns a block.
+extern "C" __global__ void __launch_bounds__(256, 1) rows_narrow(const __grid_constant__ RowsTasks tasks) {
+    rows_product<Geometry<8, 4>, NarrowFormats>(tasks);
 }
 
-// For chips with less shared memory: 32 and 32.
+// For chips with less shared memory: 64 and 32.
 extern "C" __global__ void __launch_bounds__(128, 1) rows_narrow_small(const __grid_constant__ RowsTasks tasks) {
-    rows_product<Geometry<1, 2, 2, 2, false>, NarrowFormats>(tasks);
+    rows_product<Geometry<4, 4>, NarrowFormats>(tasks);
 }

@@ -35,23 +35,18 @@ struct WideFormats {
         choose_format(format, [&](auto unpack) { make_tables<decltype(unpack), BIG>(book); });
     }
 
-    template <typename T>
-    DEV void unpack(u32 format, const u32 (&raw)[2], u32 tile, u32 rows16, u32 g, u32 t, u32 half) {
-        choose_format(format, [&](auto unpack) { unpack_two<decltype(unpack), BIG, false, T>(raw, tile, rows16, g, t, half); });
+    template <typename G>
+    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& rooms, u32 step, float (&v)[G::OUTPUTS]) {
+        choose_format(format, [&](auto unpack) { wide_values<decltype(unpack), BIG>(raw, own, rooms, step, v); });
     }
 };
 
-// 128 rows and 128 columns a block: all rows of a span.
-extern "C" __global__ void __launch_bounds__(512, 1) rows_wide(const __grid_constant__ RowsTasks tasks) {
-    rows_product<Geometry<2, 4, 4, 4, true>, WideFormats<true>>(tasks);
+// 128 rows and 64 columns a block.
+extern "C" __global__ void __launch_bounds__(256, 1) rows_wide(const __grid_constant__ RowsTasks tasks) {
+    rows_product<Geometry<8, 8>, WideFormats<true>>(tasks);
 }
 
-// 128 and 64: an expert's.
-extern "C" __global__ void __launch_bounds__(512, 1) rows_wide_half(const __grid_constant__ RowsTasks tasks) {
-    rows_product<Geometry<2, 2, 4, 4, true>, WideFormats<true>>(tasks);
-}
-
-// For chips with less shared memory: 32 and 32.
+// For chips with less shared memory: 64 and 32.
 extern "C" __global__ void __launch_bounds__(128, 1) rows_wide_small(const __grid_constant__ RowsTasks tasks) {
-    rows_product<Geometry<1, 2, 2, 2, false>, WideFormats<false>>(tasks);
+    rows_product<Geometry<4, 4>, WideFormats<false>>(tasks);
 }

@@ -29,7 +29,7 @@ static WIDE: Unit = Unit {
     name: "product_wide",
     source: device_code!("rows/product_wide.cu"),
     headers: QUANTISED,
-    entries: &["rows_wide", "rows_wide_half", "rows_wide_small"],
+    entries: &["rows_wide", "rows_wide_small"],
 };
 
 /// Formats with 32.
@@ -116,45 +116,28 @@ pub fn rows_format(quant: Quant) -> Option<u32> {
     number_and_tables(quant).map(|(number, _, _)| number)
 }
 
-/// The layout of a block for matrices of these formats, all of one family, where a block can have `room` bytes of shared memory and a
-/// tile of columns has `columns` of them at most.
+/// The layout of a block for matrices of these formats, all of one family, where a block can have `room` bytes of shared memory.
 #[must_use]
-pub fn rows_shape(quants: &[Quant], columns: u32, room: u32) -> RowsShape {
-    let family = quants.first().and_then(|quant| quant.family());
-    if family == Some(Family::Float) {
-        return RowsShape {
-            rows: 32,
-            columns: 32,
-            threads: 512,
-            smem: 2 * 32 * 128 * 4 + 2 * 32 * 4,
-            entry: 0,
-        };
+pub fn rows_shape(quants: &[Quant], room: u32) -> RowsShape {
+    if quants.iter().all(|quant| quant.family() == Some(Family::Float)) {
+        return RowsShape { rows: 32, columns: 32, threads: 512, smem: 2 * 32 * 128 * 4 + 2 * 32 * 4, entry: 0 };
     }
-    let of = |rows: u32, columns: u32, threads: u32, entry: usize| {
-        let smem = quants.iter().map(|quant| smem(*quant, rows, columns, rows == 128)).max().unwrap_or(0);
-        RowsShape { rows, columns, threads, smem, entry }
+    let of = |rows: u32, columns: u32, entry: usize| {
+        let smem = quants.iter().map(|quant| smem(*quant, rows, columns, entry)).max().unwrap_or(0);
+        RowsShape { rows, columns, threads: 2 * rows, smem, entry }
     };
-    // More columns share what unpacking takes; with few of them half of the tensor cores' work would be for nothing.
-    let half = if family == Some(Family::Wide) { 1 } else { 0 };
-    let large = of(128, 128, 512, 0);
-    if half == 1 && columns > 64 && large.smem <= room {
-        return large;
-    }
-    let medium = of(128, 64, 512, half);
-    if medium.smem <= room { medium } else { of(32, 32, 128, half + 1) }
+    let wide = quants.iter().all(|quant| quant.family() == Some(Family::Wide));
+    let large = of(128, if wide { 64 } else { 32 }, 0);
+    if large.smem <= room { large } else { of(64, 32, 1) }
 }
 
 /// The formula of kernels/include/rows_product.cuh.
-fn smem(quant: Quant, rows: u32, columns: u32, is_large: bool) -> u32 {
+fn smem(quant: Quant, rows: u32, columns: u32, entry: usize) -> u32 {
     let (_, copies, scales) = number_and_tables(quant).unwrap_or_default();
-    let table = super::matvec_tables(quant).len() as u32 * copies[usize::from(!is_large)] + 4 * scales;
-    let (digits, factors) = if quant.family() == Some(Family::Wide) { (2, 1) } else { (1, 8) };
-    let padded = rows + 8;
-    let tile = digits * rows * 256 + 16 * padded + 8 * factors * padded;
+    let table = super::matvec_tables(quant).len() as u32 * copies[entry] + 4 * scales;
     let bytes = (256 / quant.block_len() * quant.block_bytes()) as u32;
     let pitch = ((bytes + 30) / 16 | 1) * 16;
-    let times = if is_large { 2 } else { 1 };
-    (4 * table).next_multiple_of(16) + tile + times * rows * pitch + 2 * columns * (256 + 32) + columns * 40
+    (4 * table).next_multiple_of(16) + 2 * (rows * pitch + columns * (256 + 32)) + columns * 40
 }
 
 #[cfg(test)]
@@ -166,20 +149,16 @@ mod tests {
     fn every_format_fits() {
         for quant in Quant::ALL.into_iter().filter(|quant| quant.family().is_some()) {
             assert!(rows_format(quant).is_some(), "{}", quant.name());
-            for columns in [1, 64, 2048] {
-                let large = rows_shape(&[quant], columns, 227 << 10);
-                let small = rows_shape(&[quant], columns, 64 << 10);
-                assert!(large.smem <= 227 << 10, "{}: {}", quant.name(), large.smem);
-                assert!(small.smem <= 64 << 10, "{}: {}", quant.name(), small.smem);
-                if quant.family() != Some(Family::Float) {
-                    assert_eq!((large.rows, small.rows), (128, 32), "{}", quant.name());
-                    assert!(rows_unit(quant.family().unwrap()).entries[small.entry].ends_with("small"));
-                }
+            let (large, small) = (rows_shape(&[quant], 227 << 10), rows_shape(&[quant], 64 << 10));
+            assert!(large.smem <= 227 << 10, "{}: {}", quant.name(), large.smem);
+            assert!(small.smem <= 64 << 10, "{}: {}", quant.name(), small.smem);
+            if quant.family() != Some(Family::Float) {
+                assert_eq!((large.rows, small.rows, small.entry), (128, 64, 1), "{}", quant.name());
             }
         }
-        // Q6_K: no table, 64 KB of digits, twice 30 KB as they come, 72 KB of activations, places of 128 columns.
-        let q6_k = rows_shape(&[Quant::Q6K], 2048, 227 << 10);
-        assert_eq!(q6_k.smem, 65536 + 24 * 136 + 2 * 128 * 240 + 2 * 128 * 288 + 128 * 40);
+        // Q6_K: no table; twice 30 KB as they come and 18 KB of activations; places of 64 columns.
+        let q6_k = rows_shape(&[Quant::Q6K], 227 << 10);
+        assert_eq!(q6_k.smem, 2 * (128 * 240 + 64 * 288) + 64 * 40);
     }
 
     /// Numbers of a family differ from each other.
