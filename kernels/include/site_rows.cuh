@@ -7,25 +7,21 @@
 // How the streams change before they are read.
 constexpr u32 KEEP = 0;     // not at all
 constexpr u32 WRITE = 1;    // by one vector
-constexpr u32 COMBINE = 2;  // by weighted experts in rank order and the shared one
 constexpr u32 EMBED = 3;    // all become the vector
 
 struct SiteRows {
     float* streams;        // [rows][streams][hidden]
-    const float* y;        // [rows][hidden]: the vector, or the shared expert's
-    const float* experts;  // [rows][k][hidden]
-    const float* weights;  // [rows][k]
+    const float* y;        // [rows][hidden]: the vector
     float* gates;          // [rows][n + n*n]: post, then comb [source][destination]; of the site before, then of this one
     const float* mix;      // [2n + n*n][n * hidden]; null where only the head's mean is wanted
     const float* base;     // [2n + n*n]
     const float* norm;     // [hidden]
     float* x;              // [rows][hidden]: the normed input
     u32* faults;           // [rows]
-    u32 mode, k, hidden, n, sinkhorn, code;
+    u32 mode, hidden, n, sinkhorn, code;
     u32 rows, rows_of_block;
     float scale[3];
     float rms_eps, hc_eps;
-    u32 reserved;
 };
 
 DEV bool is_finite(float value) { return fabsf(value) < bits(0x7f800000u); }
@@ -46,37 +42,6 @@ constexpr u32 BATCH = 4;          // of so many rows
 constexpr u32 GATES_OF_ROW = S + S * S;
 
 DEV float& component(float4& v, u32 i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
-
-// What the layer part adds to a row, four values from `h` on.
-template <u32 MODE>
-DEV float4 output_four(const SiteRows& p, u32 row, u32 h) {
-    float4 y = *reinterpret_cast<const float4*>(p.y + size_t(row) * p.hidden + h);
-    if constexpr (MODE == COMBINE) {
-        const float* experts = p.experts + size_t(row) * p.k * p.hidden + h;
-        const float* weights = p.weights + size_t(row) * p.k;
-        float4 routed = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-#pragma unroll 1
-        for (u32 first = 0; first < p.k; first += 8) {
-            float4 e[8];
-            float w[8];
-#pragma unroll
-            for (u32 r = 0; r < 8; r++) {
-                const u32 rank = min(first + r, p.k - 1);
-                e[r] = *reinterpret_cast<const float4*>(experts + size_t(rank) * p.hidden);
-                w[r] = weights[rank];
-            }
-#pragma unroll
-            for (u32 r = 0; r < 8; r++) {
-                if (first + r < p.k) {
-                    routed.x = routed.x + (w[r] * e[r].x), routed.y = routed.y + (w[r] * e[r].y);
-                    routed.z = routed.z + (w[r] * e[r].z), routed.w = routed.w + (w[r] * e[r].w);
-                }
-            }
-        }
-        y = make_float4(routed.x + y.x, routed.y + y.y, routed.z + y.z, routed.w + y.w);
-    }
-    return y;
-}
 
 // The streams' values that become of `y` and the old ones; `gates` is the row's place in shared memory.
 template <u32 MODE>
@@ -104,11 +69,11 @@ DEV void mix_four(float4 y, float4 (&v)[S], u32 gates) {
     }
 }
 
-// A part's new values of all rows, by the whole block; half a part of a row is a warp's. With little to read a warp asks for two
-// before it waits for the first. They are left in shared memory, and written where they changed.
+// A part's new values of all rows, by the whole block; half a part of a row is a warp's. A warp asks for two before it
+// waits for the first. They are left in shared memory, and written where they changed.
 template <u32 MODE>
 DEV void next_streams(const SiteRows& p, u32 first, u32 count, u32 part, u32 values, u32 gates) {
-    constexpr u32 WARPS = STREAM_THREADS / WARP, AT_ONCE = MODE == COMBINE ? 1 : 2;
+    constexpr u32 WARPS = STREAM_THREADS / WARP, AT_ONCE = 2;
     const u32 lane = threadIdx.x % WARP;
 #pragma unroll 1
     for (u32 task = threadIdx.x / WARP; task < 2 * count; task += AT_ONCE * WARPS) {
@@ -127,7 +92,9 @@ DEV void next_streams(const SiteRows& p, u32 first, u32 count, u32 part, u32 val
         }
         if (MODE != KEEP) {
 #pragma unroll
-            for (u32 t = 0; t < AT_ONCE; t++) y[t] = output_four<MODE>(p, first + row[t], part * BLOCK + place[t]);
+            for (u32 t = 0; t < AT_ONCE; t++) {
+                y[t] = *reinterpret_cast<const float4*>(p.y + size_t(first + row[t]) * p.hidden + part * BLOCK + place[t]);
+            }
         }
 #pragma unroll
         for (u32 t = 0; t < AT_ONCE; t++) {

@@ -109,3 +109,29 @@ extern "C" __global__ void __launch_bounds__(1024) rows_tiles(const u32* begin, 
     }
     if (tid == 0) *n_tiles = base;
 }
+
+// y = the experts' outputs [rows][k][hidden] by their weights [rows][k], in rank order, + y [rows][hidden]. A thread has four values of
+// row blockIdx.y.
+extern "C" __global__ void __launch_bounds__(256) rows_combine(float* y, const float* experts, const float* weights, u32 hidden, u32 k) {
+    const u32 row = blockIdx.y, h = 4 * (blockIdx.x * blockDim.x + threadIdx.x);
+    float* const own = y + size_t(row) * hidden;
+    const float *outputs = experts + size_t(row) * k * hidden, *shares = weights + size_t(row) * k;
+    if (hidden % 4 == 0) {
+        if (h >= hidden) return;
+        float4 sum = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll 8
+        for (u32 r = 0; r < k; r++) {
+            const float4 e = *reinterpret_cast<const float4*>(outputs + size_t(r) * hidden + h);
+            const float w = shares[r];
+            sum.x = sum.x + (w * e.x), sum.y = sum.y + (w * e.y), sum.z = sum.z + (w * e.z), sum.w = sum.w + (w * e.w);
+        }
+        const float4 shared = *reinterpret_cast<const float4*>(own + h);
+        *reinterpret_cast<float4*>(own + h) = make_float4(sum.x + shared.x, sum.y + shared.y, sum.z + shared.z, sum.w + shared.w);
+    } else {
+        for (u32 i = h; i < min(h + 4, hidden); i++) {
+            float sum = 0.0f;
+            for (u32 r = 0; r < k; r++) sum = sum + (shares[r] * outputs[size_t(r) * hidden + i]);
+            own[i] = sum + own[i];
+        }
+    }
+}

@@ -20,7 +20,7 @@ DEV float lanes_tree(float sum) {
 extern "C" __global__ void __launch_bounds__(STREAM_THREADS, 2) site_rows4_streams(SiteRows p) {
     const u32 first = blockIdx.y * p.rows_of_block, count = min(p.rows_of_block, p.rows - first), parts = p.hidden / BLOCK;
     const u32 values = 0, gates = p.rows_of_block * S * BLOCK * 4;
-    if (p.mode == WRITE || p.mode == COMBINE) {
+    if (p.mode == WRITE) {
         for (u32 i = threadIdx.x; i < count * GATES_OF_ROW; i += STREAM_THREADS) {
             shared_at<float>(gates + i * 4) = p.gates[size_t(first) * GATES_OF_ROW + i];
         }
@@ -31,7 +31,6 @@ extern "C" __global__ void __launch_bounds__(STREAM_THREADS, 2) site_rows4_strea
         switch (p.mode) {
             case KEEP: next_streams<KEEP>(p, first, count, part, values, gates); break;
             case WRITE: next_streams<WRITE>(p, first, count, part, values, gates); break;
-            case COMBINE: next_streams<COMBINE>(p, first, count, part, values, gates); break;
             default: next_streams<EMBED>(p, first, count, part, values, gates);
         }
         __syncthreads();
@@ -133,16 +132,6 @@ extern "C" __global__ void __launch_bounds__(NORM_THREADS, 2) site_rows4_norm(Si
 constexpr u32 THREADS = 256;
 constexpr u32 MAX_STREAMS = 8;
 
-DEV float output_at(const SiteRows& p, u32 row, u32 h) {
-    const float own = p.y[size_t(row) * p.hidden + h];
-    if (p.mode != COMBINE) return own;
-    float y = 0.0f;
-    for (u32 r = 0; r < p.k; r++) {
-        y = y + (p.weights[size_t(row) * p.k + r] * p.experts[(size_t(row) * p.k + r) * p.hidden + h]);
-    }
-    return y + own;
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS) site_rows(SiteRows p) {
     const u32 n = p.n, row = blockIdx.x, width = n * p.hidden, of_row = n + n * n, sums = p.mix ? 2 * n + n * n : 0;
     const u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -150,13 +139,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) site_rows(SiteRows p) {
     float* streams = p.streams + size_t(row) * width;
     float* own_gates = p.gates + size_t(row) * of_row;
     float* x = p.x + size_t(row) * p.hidden;
-    if (p.mode == WRITE || p.mode == COMBINE) {
+    if (p.mode == WRITE) {
         for (u32 i = threadIdx.x; i < of_row; i += THREADS) shared_at<float>(gates + i * 4) = own_gates[i];
     }
     __syncthreads();
     if (p.mode != KEEP) {
         for (u32 h = threadIdx.x; h < p.hidden; h += THREADS) {
-            const float y = output_at(p, row, h);
+            const float y = p.y[size_t(row) * p.hidden + h];
             float old[MAX_STREAMS];
 #pragma unroll
             for (u32 s = 0; s < MAX_STREAMS; s++) old[s] = s < n && p.mode != EMBED ? streams[s * p.hidden + h] : 0.0f;

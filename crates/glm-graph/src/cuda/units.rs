@@ -76,7 +76,7 @@ pub(super) static EXPERTS: Unit = Unit {
     name: "experts",
     source: device_code!("rows/experts.cu"),
     headers: &[BASE, CANON],
-    entries: &["rows_route", "rows_order", "rows_tiles"],
+    entries: &["rows_route", "rows_order", "rows_tiles", "rows_combine"],
 };
 
 /// Delta attention of a span.

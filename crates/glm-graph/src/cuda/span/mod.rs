@@ -26,10 +26,8 @@ use super::weights::{BlockPlaces, DsaPlaces, FfnPlaces, KdaPlaces, MixerPlaces, 
 pub(super) enum Pending {
     /// Nothing was there before: all streams are the token's embedding.
     Embedding,
-    /// One vector.
+    /// The vector in `y`.
     Vector,
-    /// Weighted experts and the shared one.
-    Experts,
 }
 
 /// Rows of one sequence, the first of them at position `first`.
@@ -55,7 +53,8 @@ impl Span<'_> {
                 return Ok(());
             }
             self.site(layer, Some(&block.sites[1]), Pending::Vector)?;
-            pending = self.ffn(layer, block)?;
+            self.ffn(layer, block)?;
+            pending = Pending::Vector;
         }
         self.site(blocks.len(), None, pending)
     }
@@ -134,26 +133,19 @@ impl Span<'_> {
         self.products("dsa out", &joined, &[self.product(&w.out, self.pass.at(p.y), c.hidden)])
     }
 
-    fn ffn(&self, layer: usize, block: &BlockPlaces) -> Result<Pending, DriverError> {
+    fn ffn(&self, layer: usize, block: &BlockPlaces) -> Result<(), DriverError> {
         let (c, p) = (self.pass.config, self.places);
         let x = self.vectors(self.pass.at(p.x), c.hidden, c.hidden);
         match &block.ffn {
             FfnPlaces::Dense(w) => {
-                self.swiglu("dense gate, up", "dense down", &x, w, p.wide, c.clamp_shared[layer])?;
-                Ok(Pending::Vector)
+                self.swiglu("dense gate, up", "dense down", &x, w, p.wide, c.clamp_shared[layer])
             }
             FfnPlaces::Moe(w) => {
                 self.routes(w)?;
                 self.experts(layer, w)?;
-                self.swiglu(
-                    "shared gate, up",
-                    "shared down",
-                    &x,
-                    &w.shared,
-                    p.shared,
-                    c.clamp_shared[layer],
-                )?;
-                Ok(Pending::Experts)
+                let limit = c.clamp_shared[layer];
+                self.swiglu("shared gate, up", "shared down", &x, &w.shared, p.shared, limit)?;
+                self.combine()
             }
         }
     }

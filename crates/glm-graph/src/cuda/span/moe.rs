@@ -10,6 +10,8 @@ use super::product::{ByExpert, RowsProduct, Vectors};
 
 /// Threads of a block that routes a row.
 const ROUTE_THREADS: u32 = 128;
+/// Of one that adds a row's experts.
+const COMBINE_THREADS: u32 = 256;
 /// And of one that lists an expert's pairs.
 const ORDER_THREADS: u32 = 1024;
 
@@ -92,5 +94,20 @@ impl Span<'_> {
         };
         let down = in_slot(&w.down, c.hidden, self.pass.at(p.experts), c.hidden);
         self.products_of("expert down", &h, &[down], Some(&ByExpert { share: 1, ..rows }))
+    }
+
+    /// The shared expert's output in `y` takes the weighted others. The streams could as well take them where they read `y`, but each
+    /// block of them has so much else to hold that 0.3 GB came at a tenth of the memory's rate.
+    pub(super) fn combine(&self) -> Result<(), DriverError> {
+        let (c, p) = (self.pass.config, self.places);
+        let args = Args::new()
+            .pointer(self.pass.at(p.y))
+            .pointer(self.pass.at(p.experts))
+            .pointer(self.pass.at(p.weights))
+            .u32(c.hidden as u32)
+            .u32(c.experts_used as u32);
+        let across = c.hidden.div_ceil(4).div_ceil(COMBINE_THREADS as usize) as u32;
+        let grid = Grid::of([across, self.rows as u32, 1], [COMBINE_THREADS, 1, 1]);
+        self.pass.put("combine", &self.pass.kernels.rows.combine, grid, args)
     }
 }

@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 use quant_kernels::cuda::{Args, DriverError, Grid};
 
 use super::{Pending, Span};
-use crate::cuda::abi::{COMBINE, WRITE};
+use crate::cuda::abi::WRITE;
 use crate::cuda::token::FIRST_LAYER;
 use crate::cuda::weights::SitePlaces;
 
@@ -34,8 +34,6 @@ const ANY_THREADS: u32 = 256;
 struct SiteRows {
     streams: u64,
     y: u64,
-    experts: u64,
-    weights: u64,
     gates: u64,
     mix: u64,
     base: u64,
@@ -43,7 +41,6 @@ struct SiteRows {
     x: u64,
     faults: u64,
     mode: u32,
-    k: u32,
     hidden: u32,
     n: u32,
     sinkhorn: u32,
@@ -53,11 +50,10 @@ struct SiteRows {
     scale: [f32; 3],
     rms_eps: f32,
     hc_eps: f32,
-    reserved: u32,
 }
 
 // The size that the compiler of the device code gives it.
-const _: () = assert!(size_of::<SiteRows>() == 136);
+const _: () = assert!(size_of::<SiteRows>() == 112);
 
 impl Span<'_> {
     /// The streams take what is pending; the normed input of the next part is read by `site`, or the head's where there is none.
@@ -74,8 +70,6 @@ impl Span<'_> {
         let args = SiteRows {
             streams: pass.at(p.streams),
             y: pass.at(p.y),
-            experts: pass.at(p.experts),
-            weights: pass.at(p.weights),
             gates: pass.at(p.gates),
             mix: site.map_or(0, |site| pass.at(site.mix)),
             base: site.map_or(0, |site| pass.at(site.base)),
@@ -85,9 +79,7 @@ impl Span<'_> {
             mode: match pending {
                 Pending::Embedding => EMBED,
                 Pending::Vector => WRITE,
-                Pending::Experts => COMBINE,
             },
-            k: c.experts_used as u32,
             hidden: c.hidden as u32,
             n: c.streams as u32,
             sinkhorn: c.sinkhorn as u32,
@@ -97,7 +89,6 @@ impl Span<'_> {
             scale: site.map_or([0.0; 3], |site| site.scale),
             rms_eps: c.rms_eps,
             hc_eps: c.hc_eps,
-            reserved: 0,
         };
         let args = || Args::new().value(&args);
         let kernels = &pass.kernels.rows;
