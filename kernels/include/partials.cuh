@@ -6,7 +6,7 @@
 // levels in registers, the others, which come once in 2^HELD partials, in `more`.
 template <u32 N, u32 HELD, u32 MORE>
 struct Partials {
-    float held[HELD][N];
+    float held[HELD > 0 ? HELD : 1][N];
 
     // True once `v` is the sum of all. `more` is no member: an array with an index that varies would take `held` to memory.
     __device__ __forceinline__ bool push(float (&v)[N], u32 index, u32 total, float (&more)[MORE][N]) {

@@ -431,7 +431,7 @@ DEV void rows_product(const RowsTasks& tasks) {
     const u32 first = threadIdx.x / WARP * 16, g = threadIdx.x % WARP / 4;
     Lane<G> own = {g, threadIdx.x % 4, 0, columns.count > G::TN / 2};
     // k is at most 2^18.
-    constexpr u32 HELD = 1, MORE = (Format::RUNS ? 13 : 10) - HELD;
+    constexpr u32 HELD = G::NT > 8 ? 0 : 1, MORE = (Format::RUNS ? 13 : 10) - HELD;
     Partials<G::OUTPUTS, HELD, MORE> partials;
     float more[MORE][G::OUTPUTS];
     u32 total = 1;

@@ -29,7 +29,7 @@ static WIDE: Unit = Unit {
     name: "product_wide",
     source: device_code!("rows/product_wide.cu"),
     headers: QUANTISED,
-    entries: &["rows_wide", "rows_wide_small"],
+    entries: &["rows_wide", "rows_wide_small", "rows_wide_double"],
 };
 
 /// Formats with 32.
@@ -116,9 +116,10 @@ pub fn rows_format(quant: Quant) -> Option<u32> {
     number_and_tables(quant).map(|(number, _, _)| number)
 }
 
-/// The layout of a block for matrices of these formats, all of one family, where a block can have `room` bytes of shared memory.
+/// The layout of a block for matrices of these formats, all of one family, that meet `columns` vectors, where a block can have `room`
+/// bytes of shared memory.
 #[must_use]
-pub fn rows_shape(quants: &[Quant], room: u32) -> RowsShape {
+pub fn rows_shape(quants: &[Quant], columns: usize, room: u32) -> RowsShape {
     if quants.iter().all(|quant| quant.family() == Some(Family::Float)) {
         return RowsShape {
             rows: 32,
@@ -132,6 +133,11 @@ pub fn rows_shape(quants: &[Quant], room: u32) -> RowsShape {
         let smem = quants.iter().map(|quant| smem(*quant, rows, columns, entry)).max().unwrap_or(0);
         RowsShape { rows, columns, threads: 2 * rows, smem, entry }
     };
+    let double = of(128, 128, 2);
+    let dense = quants.iter().all(|quant| matches!(quant, Quant::Q4K | Quant::Q5K | Quant::Q6K));
+    if dense && columns > 64 && double.smem <= room {
+        return RowsShape { threads: 256, ..double };
+    }
     let wide = quants.iter().all(|quant| quant.family() == Some(Family::Wide));
     let large = of(128, if wide { 64 } else { 32 }, 0);
     if large.smem <= room { large } else { of(64, 32, 1) }
@@ -140,7 +146,7 @@ pub fn rows_shape(quants: &[Quant], room: u32) -> RowsShape {
 /// The formula of kernels/include/rows_product.cuh.
 fn smem(quant: Quant, rows: u32, columns: u32, entry: usize) -> u32 {
     let (_, copies, scales) = number_and_tables(quant).unwrap_or_default();
-    let table = super::matvec_tables(quant).len() as u32 * copies[entry] + 4 * scales;
+    let table = super::matvec_tables(quant).len() as u32 * copies[entry % 2] + 4 * scales;
     let bytes = (256 / quant.block_len() * quant.block_bytes()) as u32;
     let pitch = ((bytes + 30) / 16 | 1) * 16;
     (4 * table).next_multiple_of(16) + 2 * (rows * pitch + columns * (256 + 32)) + columns * 40
@@ -155,7 +161,7 @@ mod tests {
     fn every_format_fits() {
         for quant in Quant::ALL.into_iter().filter(|quant| quant.family().is_some()) {
             assert!(rows_format(quant).is_some(), "{}", quant.name());
-            let (large, small) = (rows_shape(&[quant], 227 << 10), rows_shape(&[quant], 64 << 10));
+            let (large, small) = (rows_shape(&[quant], 64, 227 << 10), rows_shape(&[quant], 64, 64 << 10));
             assert!(large.smem <= 227 << 10, "{}: {}", quant.name(), large.smem);
             assert!(small.smem <= 64 << 10, "{}: {}", quant.name(), small.smem);
             if quant.family() != Some(Family::Float) {
@@ -163,8 +169,11 @@ mod tests {
             }
         }
         // Q6_K: no table; twice 30 KB as they come and 18 KB of activations; places of 64 columns.
-        let q6_k = rows_shape(&[Quant::Q6K], 227 << 10);
+        let q6_k = rows_shape(&[Quant::Q6K], 64, 227 << 10);
         assert_eq!(q6_k.smem, 2 * (128 * 240 + 64 * 288) + 64 * 40);
+        let more = rows_shape(&[Quant::Q6K, Quant::Q4K], 65, 227 << 10);
+        assert_eq!((more.columns, more.entry), (128, 2));
+        assert_eq!(rows_shape(&[Quant::Q6K, Quant::Iq2S], 65, 227 << 10).columns, 64);
     }
 
     /// Numbers of a family differ from each other.

@@ -229,7 +229,9 @@ impl Span<'_> {
     ) -> Result<(), DriverError> {
         let p = self.places;
         let quants: Vec<Quant> = list.iter().map(|product| product.quant).collect();
-        let shape = rows_shape(&quants, self.pass.room.smem);
+        // An expert of the published model has 57 of 2048 rows.
+        let columns = experts.map_or(x.rows, |experts| experts.pairs.div_ceil(self.pass.config.experts));
+        let shape = rows_shape(&quants, columns, self.pass.room.smem);
         let mut tasks: Box<RowsTasks> = Box::new(Zeroable::zeroed());
         let (mut blocks, mut bytes) = (0, 0);
         for (i, product) in list.iter().enumerate() {
