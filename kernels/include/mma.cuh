@@ -6,6 +6,22 @@
 #pragma once
 #include "packed.cuh"
 
+// c += a * b, 16 deep, on Volta, whose tensor cores have no integers: every lane gathers its two rows and two columns. It is called
+// and not copied: hundreds of copies took the compiler minutes and gigabytes.
+template <bool UNSIGNED>
+static __device__ __noinline__ int4 gathered_product(int4 c, u32 a0, u32 a1, u32 b) {
+    const u32 lane = threadIdx.x % WARP, row = lane & ~3u, column = lane % 4 * 8;
+    auto dot = [](u32 w, u32 x, i32 sum) { return UNSIGNED ? dp4a_unsigned(w, x, sum) : dp4a(w, x, sum); };
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) {
+        const u32 top = __shfl_sync(ALL, a0, row + i), low = __shfl_sync(ALL, a1, row + i);
+        const u32 left = __shfl_sync(ALL, b, column + i), right = __shfl_sync(ALL, b, column + 4 + i);
+        c.x = dot(top, left, c.x), c.y = dot(top, right, c.y);
+        c.z = dot(low, left, c.z), c.w = dot(low, right, c.w);
+    }
+    return c;
+}
+
 // c += a * b, 16 deep, on chips before sm_80.
 template <bool UNSIGNED>
 DEV void add_product_16(i32 (&c)[4], u32 a0, u32 a1, u32 b) {
@@ -18,16 +34,8 @@ DEV void add_product_16(i32 (&c)[4], u32 a0, u32 a1, u32 b) {
         asm("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+r"(c[2]), "+r"(c[3]) : "r"(a1), "r"(b));
     }
 #else
-    // Volta's tensor cores have no integers: every lane gathers its two rows and two columns.
-    const u32 lane = threadIdx.x % WARP, row = lane & ~3u, column = lane % 4 * 8;
-    auto dot = [](u32 w, u32 x, i32 sum) { return UNSIGNED ? dp4a_unsigned(w, x, sum) : dp4a(w, x, sum); };
-#pragma unroll
-    for (u32 i = 0; i < 4; i++) {
-        const u32 top = __shfl_sync(ALL, a0, row + i), low = __shfl_sync(ALL, a1, row + i);
-        const u32 left = __shfl_sync(ALL, b, column + i), right = __shfl_sync(ALL, b, column + 4 + i);
-        c[0] = dot(top, left, c[0]), c[1] = dot(top, right, c[1]);
-        c[2] = dot(low, left, c[2]), c[3] = dot(low, right, c[3]);
-    }
+    const int4 sum = gathered_product<UNSIGNED>(make_int4(c[0], c[1], c[2], c[3]), a0, a1, b);
+    c[0] = sum.x, c[1] = sum.y, c[2] = sum.z, c[3] = sum.w;
 #endif
 }
 

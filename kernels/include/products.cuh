@@ -70,3 +70,16 @@ DEV Place find_rows(const RowsTasks& tasks, u32 height) {
 DEV const u8* weights_of(const RowsTask& task, u32 expert) {
     return task.table ? reinterpret_cast<const u8*>(task.table[expert] & ~15ull) + task.offset : task.w;
 }
+
+// Kilobytes of shared memory that a block can have (Volta's 96 are too few for most formats, so it counts as Turing's 64). An entry
+// that needs more is never launched there (crates/quant-kernels/src/cuda/rows.rs) and has no body but a
+// trap: it would take the compiler as long as any other.
+#if __CUDA_ARCH__ <= 750
+constexpr u32 MOST_SHARED = 64;
+#elif __CUDA_ARCH__ == 860 || __CUDA_ARCH__ == 890 || __CUDA_ARCH__ >= 1200
+constexpr u32 MOST_SHARED = 99;
+#elif __CUDA_ARCH__ < 900
+constexpr u32 MOST_SHARED = 163;
+#else
+constexpr u32 MOST_SHARED = 227;
+#endif

@@ -1,8 +1,8 @@
 // Quantised matrices times many vectors, by tensor cores on bytes, in the arithmetic of docs/ARITHMETIC.md: a block's integer sum
 // is exact, so it may be cut and ordered at will; its float value and the tree over blocks are those of a single vector.
 //
-// A block of threads has TM matrix rows and TN columns, a warp MT * 16 by NT * 8 of them. Steps of 256 weights: their bytes come as they
-// lie in the file, four lanes a row unpack them (unpack.cuh, tile.cuh), warps multiply.
+// A block of threads has TM matrix rows and TN columns, a warp 16 rows of them and all columns. Steps of 256 weights: their bytes come as
+// they lie in the file, four lanes a row unpack what they multiply (unpack.cuh, tile.cuh).
 #pragma once
 #include "partials.cuh"
 #include "products.cuh"
@@ -19,7 +19,7 @@ struct Geometry {
 
 // What the loop needs of a format, known when a launch meets it.
 struct Traits {
-    u32 bytes, pitch, shift, table_words;
+    u32 bytes, pitch, table_words;
     bool minima;
 };
 
@@ -44,7 +44,7 @@ template <typename U, bool BIG>
 DEV Traits traits_of() {
     typedef typename U::Source F;
     const u32 words = (F::GRID + F::SIGNS) * book_copies<F, BIG>() + value_words<U>();
-    return {U::BYTES, raw_pitch(U::BYTES), U::SHIFT, words, U::MINIMA};
+    return {U::BYTES, raw_pitch(U::BYTES), words, U::MINIMA};
 }
 
 // A format's tables at the beginning of shared memory.

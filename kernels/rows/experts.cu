@@ -40,10 +40,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) rows_route(Routes p) {
         }
     }
     __syncthreads();
-    if (threadIdx.x < p.k) {
+    for (u32 rank = threadIdx.x; rank < p.k; rank += THREADS) {
         float sum = 0.0f;
         for (u32 r = 0; r < p.k; r++) sum = sum + shared_at<float>(chosen + r * 4);
-        p.weights[size_t(row) * p.k + threadIdx.x] = shared_at<float>(chosen + threadIdx.x * 4) / (sum + 1e-20f) * p.scale;
+        p.weights[size_t(row) * p.k + rank] = shared_at<float>(chosen + rank * 4) / (sum + 1e-20f) * p.scale;
     }
 }
 

@@ -43,7 +43,11 @@ struct WideFormats {
 
 // 128 rows and 64 columns a block.
 extern "C" __global__ void __launch_bounds__(256, 1) rows_wide(const __grid_constant__ RowsTasks tasks) {
-    rows_product<Geometry<8, 8>, WideFormats<true>>(tasks);
+    if constexpr (MOST_SHARED > 64) {
+        rows_product<Geometry<8, 8>, WideFormats<true>>(tasks);
+    } else {
+        __trap();
+    }
 }
 
 // The formats of dense matrices, with the same numbers.
@@ -75,7 +79,11 @@ struct DenseFormats {
 
 // 128 and 128: where there are that many columns, they share what unpacking takes.
 extern "C" __global__ void __launch_bounds__(256, 1) rows_wide_double(const __grid_constant__ RowsTasks tasks) {
-    rows_product<Geometry<8, 16>, DenseFormats>(tasks);
+    if constexpr (MOST_SHARED > 99) {
+        rows_product<Geometry<8, 16>, DenseFormats>(tasks);
+    } else {
+        __trap();
+    }
 }
 
 // For chips with less shared memory: 64 and 32.

@@ -15,7 +15,7 @@ pub struct GenerateOptions {
     pub sampler: SamplerParams,
     /// Tokens that end the text and are not part of it.
     pub stop_tokens: Vec<Token>,
-    /// Prompt tokens between two looks at the callback; 0 counts as 1.
+    /// Prompt tokens between two looks at the callback, if the executor's span is not longer; 0 counts as 1.
     pub chunk: usize,
 }
 
@@ -46,8 +46,8 @@ pub enum Finish {
 
 /// Feeds `prompt` into `seq`, which may have tokens already, and decodes.
 ///
-/// The stop token ends the text and is not emitted. `on` returning `Break` cancels within one chunk of the prompt or one
-/// step. Afterwards the sequence holds the prompt and the emitted tokens but the last one, which was drawn and not fed
+/// The stop token ends the text and is not emitted. `on` returning `Break` cancels within one chunk of the prompt (or
+/// span of the executor) or one step. Afterwards the sequence holds the prompt and the emitted tokens but the last one, which was drawn and not fed
 /// (after [`Finish::Stop`]: all emitted tokens).
 ///
 /// # Errors

@@ -9,7 +9,8 @@ use server::{EngineError, Event, Finish, Generate, ModelInfo, Options};
 use crate::engine::Engine;
 use crate::tiers;
 
-/// Prompt tokens between two looks at whether the client is still there: a quarter of a second of the full model.
+/// Prompt tokens between two looks at whether the client is still there: a quarter of a second of the full model on a processor. A
+/// device looks once a span, which is as long.
 const CHUNK: usize = 32;
 
 /// An engine behind the server's seam.

@@ -14,8 +14,8 @@ pub(super) fn kernel(
     grid: Grid,
     mut args: Args,
 ) -> Result<(), DriverError> {
-    // SAFETY: arguments are the `abi` structures of the entry (sizes are asserted there); addresses and sizes come from the
-    // plan (kept by `Planner` and `Scratch`); one stream runs everything, so nothing is used by two launches at once.
+    // SAFETY: arguments are the entry's structures (`abi`, `span`; sizes are asserted there); addresses and sizes come from the
+    // plan (kept by `Planner`, `Scratch` and `SpanPlaces`); one stream runs everything, so nothing is used by two launches at once.
     unsafe { kernel.launch(stream, grid, &mut args) }
 }
 

@@ -1,4 +1,4 @@
-//! The executor on a device: every weight in its memory, a token as one recorded graph.
+//! The executor on a device: every weight in its memory, a token as one recorded graph, a prompt in spans of many tokens.
 //!
 //! A pass gives the CPU executor's bits in `fast` precision: products with quantised weights, the f32 operations and their
 //! orders are those of docs/ARITHMETIC.md.
@@ -124,13 +124,17 @@ struct Layout {
     tables: HashMap<Quant, Place>,
 }
 
+/// Bytes that long spans leave to the driver: code, and the threads' own memory, which is some hundred megabytes.
+const RESERVE: u64 = 1 << 30;
+
 impl Layout {
     /// With the longest spans that fit into `room` bytes; with the shortest if none do.
     fn within(model: &Model, options: &CudaOptions, room: u64) -> Self {
-        let mut rows = options.span.unwrap_or(span::MOST_ROWS).min(options.ctx).max(1);
+        let wanted = options.span.unwrap_or(span::MOST_ROWS).min(span::MOST_ROWS);
+        let mut rows = wanted.min(options.ctx).max(1);
         loop {
             let layout = Self::of(model, options, rows);
-            if layout.plan.total() <= room || rows <= span::FEWEST_ROWS {
+            if layout.plan.total() + RESERVE <= room || rows <= span::FEWEST_ROWS {
                 return layout;
             }
             rows = (rows / 2).max(span::FEWEST_ROWS);

@@ -51,7 +51,7 @@ pub fn score(
     let seq = engine.exec.open_sequence()?;
     let mut result = Ok(());
     let mut at = 0;
-    for chunk in tokens.chunks(CHUNK) {
+    for chunk in tokens.chunks(CHUNK.max(engine.exec.span())) {
         if interrupt::pressed() {
             result = Err(anyhow::anyhow!("interrupted after {at} of {} tokens", tokens.len()));
             break;

@@ -1,6 +1,5 @@
 //! Device code for products of matrices with many vectors: units, numbers of formats, and shared memory.
 
-use super::matvec::HEADERS;
 use super::unit::Unit;
 use crate::{Family, Quant};
 
@@ -19,9 +18,10 @@ macro_rules! headers {
 }
 
 static QUANTISED: &[(&str, &str)] = headers!(
-    "base.cuh" "canon.cuh" "activation.cuh" "packed.cuh" "tree.cuh" "wide.cuh" "codebook.cuh" "narrow.cuh" "mma.cuh" "tile.cuh"
+    "base.cuh" "packed.cuh" "wide.cuh" "codebook.cuh" "narrow.cuh" "mma.cuh" "tile.cuh"
     "digits.cuh" "partials.cuh" "products.cuh" "unpack.cuh" "unpack_book.cuh" "rows_product.cuh"
 );
+static VECTORS: &[(&str, &str)] = headers!("base.cuh" "canon.cuh" "activation.cuh");
 static FLOATS: &[(&str, &str)] = headers!("base.cuh" "canon.cuh" "partials.cuh" "products.cuh");
 
 /// Formats with 256 weights a block.
@@ -52,7 +52,7 @@ static FLOAT: Unit = Unit {
 pub static QUANTIZE: Unit = Unit {
     name: "quantize",
     source: device_code!("rows/quantize.cu"),
-    headers: HEADERS,
+    headers: VECTORS,
     entries: &["rows_quantize"],
 };
 
@@ -116,6 +116,9 @@ pub fn rows_format(quant: Quant) -> Option<u32> {
     number_and_tables(quant).map(|(number, _, _)| number)
 }
 
+/// Chips that give a block less than this have only the small entries (kernels/include/products.cuh).
+const LARGE_ROOM: u32 = 99 << 10;
+
 /// The layout of a block for matrices of these formats, all of one family, that meet `columns` vectors, where a block can have `room`
 /// bytes of shared memory.
 #[must_use]
@@ -135,12 +138,12 @@ pub fn rows_shape(quants: &[Quant], columns: usize, room: u32) -> RowsShape {
     };
     let double = of(128, 128, 2);
     let dense = quants.iter().all(|quant| matches!(quant, Quant::Q4K | Quant::Q5K | Quant::Q6K));
-    if dense && columns > 64 && double.smem <= room {
+    if dense && columns > 64 && room > LARGE_ROOM && double.smem <= room {
         return RowsShape { threads: 256, ..double };
     }
     let wide = quants.iter().all(|quant| quant.family() == Some(Family::Wide));
     let large = of(128, if wide { 64 } else { 32 }, 0);
-    if large.smem <= room { large } else { of(64, 32, 1) }
+    if room >= LARGE_ROOM && large.smem <= room { large } else { of(64, 32, 1) }
 }
 
 /// The formula of kernels/include/rows_product.cuh.
@@ -173,6 +176,8 @@ mod tests {
         assert_eq!(q6_k.smem, 2 * (128 * 240 + 64 * 288) + 64 * 40);
         let more = rows_shape(&[Quant::Q6K, Quant::Q4K], 65, 227 << 10);
         assert_eq!((more.columns, more.entry), (128, 2));
+        // Q2_K would fit Volta's 96 KB.
+        assert_eq!(rows_shape(&[Quant::Q2K], 2048, 96 << 10).entry, 1);
         assert_eq!(rows_shape(&[Quant::Q6K, Quant::Iq2S], 65, 227 << 10).columns, 64);
     }
 

@@ -1,10 +1,13 @@
 //! Feeding a prompt in spans.
 
+use quant_kernels::cuda::DriverError;
+
 use super::Span;
 use crate::cuda::CudaExecutor;
 use crate::cuda::launch;
 use crate::cuda::step::{Rows, not_finite, pass};
 use crate::cuda::timeline::{LaunchTime, Timeline};
+use crate::cuda::token::FIRST_LAYER;
 use crate::error::ExecError;
 use crate::executor::{SeqId, Token};
 use crate::steps::Sampled;
@@ -31,12 +34,20 @@ impl CudaExecutor {
         for (row, token) in embeddings.chunks_exact_mut(hidden).zip(tokens) {
             self.model.weights().embed.row(self.model.gguf(), *token as usize, row);
         }
-        let pass = pass!(self, slot, timeline);
-        let span = Span { pass, places: &self.span, first, rows: n };
-        launch::up(&self.stream, &self.span_input, 4 * n * hidden, self.memory.at(self.span.y))?;
-        span.run(rows.is_some())?;
-        launch::down(&self.stream, self.memory.at(self.span.faults), 4 * n, &mut self.span_faults, 0)?;
-        self.stream.synchronize()?;
+        let (n_rows, told) = (4 * n, rows.is_some());
+        let mut run = || -> Result<(), DriverError> {
+            let span = Span { pass: pass!(self, slot, timeline), places: &self.span, first, rows: n };
+            launch::up(&self.stream, &self.span_input, n_rows * hidden, self.memory.at(self.span.y))?;
+            span.run(told)?;
+            launch::down(&self.stream, self.memory.at(self.span.faults), n_rows, &mut self.span_faults, 0)?;
+            self.stream.synchronize()
+        };
+        if let Err(error) = run() {
+            // Part of the state may be the span's, and a copy of the input may still wait.
+            let waited = self.stream.synchronize();
+            self.break_off(seq, waited.is_ok())?;
+            return Err(error.into());
+        }
         let moe_layers = (config.dense_layers..config.trunk).len() as u64;
         self.counters.experts += moe_layers * (n * config.experts_used) as u64;
         let faults = &self.span_faults.slice::<u32>()[..n];
@@ -45,12 +56,11 @@ impl CudaExecutor {
         sequence.tokens.extend_from_slice(tokens);
         sequence.sampled = Sampled::Nothing;
         if let Some((row, fault)) = broken {
-            sequence.broken = true;
-            self.memory.buffer.write(self.span.faults.0 as usize, &vec![0; 4 * n])?;
+            self.break_off(seq, true)?;
             return Err(not_finite(seq, fault, first + row, self.model.config().trunk));
         }
         if let Some(rows) = rows {
-            self.span_logits(slot, first, n, &mut |row, logits| rows(at + row, logits))?;
+            self.span_logits(seq, slot, first, n, &mut |row, logits| rows(at + row, logits))?;
         }
         Ok(n)
     }
@@ -69,18 +79,48 @@ impl CudaExecutor {
         Ok(timeline.end()?)
     }
 
+    /// A sequence whose span failed can only be closed or restored; the next span of another finds no faults.
+    fn break_off(&mut self, seq: SeqId, works: bool) -> Result<(), ExecError> {
+        if let Some(sequence) = self.sequences.get_mut(&seq) {
+            sequence.broken = true;
+        }
+        if works {
+            self.memory.buffer.write(self.span.faults.0 as usize, &vec![0; 4 * self.span.rows])?;
+        }
+        Ok(())
+    }
+
     /// The logits of all rows of the span that was run last.
-    fn span_logits(&mut self, slot: usize, first: usize, n: usize, told: Rows<'_>) -> Result<(), ExecError> {
-        let vocab = self.model.vocab();
+    fn span_logits(
+        &mut self,
+        seq: SeqId,
+        slot: usize,
+        first: usize,
+        n: usize,
+        told: Rows<'_>,
+    ) -> Result<(), ExecError> {
+        let (vocab, trunk) = (self.model.vocab(), self.model.config().trunk);
         for from in (0..n).step_by(self.span.logit_rows) {
             let some = self.span.logit_rows.min(n - from);
             let span = Span { pass: pass!(self, slot, None), places: &self.span, first, rows: n };
             span.head(from, some)?;
-            let logits = self.memory.at(self.span.logits);
+            let (logits, faults) = (self.memory.at(self.span.logits), self.memory.at(self.span.faults));
             launch::down(&self.stream, logits, 4 * some * vocab, &mut self.span_output, 0)?;
+            launch::down(&self.stream, faults, 4 * n, &mut self.span_faults, 0)?;
             self.stream.synchronize()?;
-            let rows = self.span_output.slice::<f32>()[..some * vocab].chunks_exact(vocab);
-            rows.enumerate().for_each(|(row, logits)| told(from + row, logits));
+            for row in 0..some {
+                let logits = &self.span_output.slice::<f32>()[row * vocab..][..vocab];
+                let fault = match self.span_faults.slice::<u32>()[from + row] {
+                    0 if logits.iter().all(|logit| logit.is_finite()) => 0,
+                    0 => trunk as u32 + 1 + FIRST_LAYER,
+                    fault => fault,
+                };
+                if fault != 0 {
+                    self.break_off(seq, true)?;
+                    return Err(not_finite(seq, fault, first + from + row, trunk));
+                }
+                told(from + row, logits);
+            }
         }
         Ok(())
     }

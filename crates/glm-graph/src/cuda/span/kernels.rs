@@ -8,7 +8,7 @@ use crate::error::ExecError;
 
 /// Entries by what they are for.
 pub(in crate::cuda) struct RowsKernels {
-    /// By family; the large variant, then the small one.
+    /// By family, in the order of the unit's entries.
     products: [Vec<Kernel>; 3],
     pub(super) swiglu: Kernel,
     pub(super) quantize: Kernel,

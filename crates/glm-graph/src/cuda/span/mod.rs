@@ -63,13 +63,14 @@ impl Span<'_> {
     pub(super) fn head(&self, from: usize, n: usize) -> Result<(), DriverError> {
         let p = self.places;
         let w = &self.pass.weights.output;
-        let x = Vectors { rows: n, ..self.vectors(self.pass.behind(p.x, from * w.cols), w.cols, w.cols) };
+        let x =
+            Vectors { rows: n, from, ..self.vectors(self.pass.behind(p.x, from * w.cols), w.cols, w.cols) };
         self.products("head", &x, &[self.product(w, self.pass.at(p.logits), w.rows)])
     }
 
     /// One vector a row, `stride` values apart.
     fn vectors(&self, x: u64, stride: usize, k: usize) -> Vectors {
-        Vectors { x, stride, k, rows: self.rows, parts: 1, share: 1, gate: None }
+        Vectors { x, stride, k, rows: self.rows, parts: 1, share: 1, from: 0, gate: None }
     }
 
     /// Products of the matrices `list` with the normed input, side by side in rows of `width` values at `to`.

@@ -41,7 +41,7 @@ pub(in crate::cuda) struct SpanPlaces {
     pub(super) streams: Place,
     pub(super) gates: Place,
     pub(super) x: Place,
-    /// The embeddings; a part's output; the shared expert's where there are others.
+    /// The embeddings; a part's output.
     pub(in crate::cuda) y: Place,
     /// A word a row, not zero once something of it was not finite.
     pub(in crate::cuda) faults: Place,
@@ -118,7 +118,7 @@ impl SpanPlaces {
         let router = of_row(c.experts);
         let ids = of_row(pairs);
         let order = of_row(pairs);
-        // The streams take the experts' outputs before the next mixer begins.
+        // `combine` adds the experts' outputs into `y`.
         let weights = of_row(pairs);
         let experts = of_row(pairs * c.hidden);
         let mut words = |len: usize| ffn.words(Part::Scratch, len);

@@ -26,6 +26,8 @@ pub(super) struct Vectors {
     pub(super) parts: usize,
     /// Rows here that belong to one row of the span.
     pub(super) share: usize,
+    /// The row of the span that the first belongs to.
+    pub(super) from: usize,
     /// Where up begins and its clamp, if the vectors are SwiGLU of `x` and it.
     pub(super) gate: Option<(u64, f32)>,
 }
@@ -204,7 +206,7 @@ impl Span<'_> {
             x2: x.gate.map_or(0, |(up, _)| up),
             q: self.pass.at(p.bytes),
             scale: self.pass.at(p.scales),
-            faults: self.pass.at(p.faults),
+            faults: self.pass.behind(p.faults, x.from),
             stride: x.stride as u64,
             rows: x.rows as u32,
             parts: x.parts as u32,

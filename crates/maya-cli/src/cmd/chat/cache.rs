@@ -54,7 +54,7 @@ impl Cache {
         let (last, head) = (prompt.len() - 1, self.fed.len());
         let mut progress =
             (last > head).then(|| Progress::new("reading the conversation", "tokens", (last - head) as u64));
-        for chunk in prompt[head..last].chunks(options.chunk) {
+        for chunk in prompt[head..last].chunks(options.chunk.max(exec.span())) {
             if interrupt::pressed() {
                 return Ok(Finish::Cancelled);
             }
