@@ -53,9 +53,17 @@ DEV void make_tables(const u32* book) {
     typedef typename U::Source F;
     constexpr u32 COPIES = book_copies<F, BIG>(), WORDS = (F::GRID + F::SIGNS) * COPIES;
     if constexpr (F::GRID > 0) {
-        // Many loads on their way at once.
-#pragma unroll 8
-        for (u32 i = threadIdx.x; i < WORDS; i += blockDim.x) shared_at<u32>(4 * i) = book[i / COPIES];
+        // Copies of a word lie side by side; two or four are written at once.
+        constexpr u32 EACH = COPIES < 4 ? COPIES : 4;
+#pragma unroll 4
+        for (u32 i = threadIdx.x * EACH; i < WORDS; i += blockDim.x * EACH) {
+            const u32 word = book[i / COPIES];
+            if constexpr (EACH == 4) {
+                shared_at<uint4>(4 * i) = make_uint4(word, word, word, word);
+            } else {
+                shared_at<uint2>(4 * i) = make_uint2(word, word);
+            }
+        }
     }
     if constexpr (value_words<U>() > 0) {
         for (u32 i = threadIdx.x; i < value_words<U>(); i += blockDim.x) {
@@ -173,27 +181,27 @@ DEV void sum_sixteens(const Rooms<G>& rooms, u32 step) {
 template <typename G>
 struct Lane {
     u32 g, t;
-    u32 x;       // where the step's activations are
-    bool many;   // more than half of the columns exist
+    u32 x;  // where column g of the step's activations is
 
-    // `of(n)` for the tiles of eight columns that have one.
+    // Places are those of x_sixteen, in parts: what depends on the lane is made once, and the rest is known to the compiler. The
+    // exchange of sixteens is the same for columns that are eight apart.
+    __device__ __forceinline__ u32 exchanged(u32 sixteen) const { return (sixteen ^ (g >> 1 & 3)) << 4; }
+
+    // `of(n)` for all tiles of eight columns: those that have none as well, since to ask would cut the products apart.
     template <typename Of>
     __device__ __forceinline__ void tiles(Of of) const {
 #pragma unroll
-        for (u32 n = 0; n < G::NT / 2; n++) of(n);
-        if (many) {
-#pragma unroll
-            for (u32 n = G::NT / 2; n < G::NT; n++) of(n);
-        }
+        for (u32 n = 0; n < G::NT; n++) of(n);
     }
     // Column g of a tile: this lane's words of a chunk.
     __device__ __forceinline__ uint4 chunk_of(u32 n, u32 chunk) const {
-        return shared_at<uint4>(x + x_sixteen(G::TN, chunk, n * 8 + g, t));
+        return shared_at<uint4>(x + exchanged(t) + (chunk * G::TN + n * 8) * CHUNK);
     }
-    // Word i of both groups of a run.
-    __device__ __forceinline__ uint2 words_of(u32 n, u32 run, u32 i) const {
-        return shared_at<uint2>(x + x_sixteen(G::TN, run / 2, n * 8 + g, i) + run % 2 * 8);
+    // Where word i of both groups of a run is.
+    __device__ __forceinline__ u32 words_at(u32 run, u32 i) const {
+        return x + run / 2 * (G::TN * CHUNK) + run % 2 * 8 + exchanged(i);
     }
+    __device__ __forceinline__ uint2 words_of(u32 n, u32 at) const { return shared_at<uint2>(at + n * 8 * CHUNK); }
 };
 
 // Sums of a step, of low and of high digits.
@@ -247,8 +255,9 @@ DEV void multiply_chosen(const u32 (&raw)[2], const Lane<G>& own, const Book& bo
                     return {choose(t.x, t.y, by), choose(t.z, t.w, by)};
                 },
                 low, high);
+            const u32 at = own.words_at(run, i);
             own.tiles([&](u32 n) {
-                const uint2 x = own.words_of(n, run, i);
+                const uint2 x = own.words_of(n, at);
                 sums.add(n, low, high, x.x, x.y);
             });
         }
@@ -274,8 +283,9 @@ DEV void multiply_entries(const u32 (&raw)[2], const Lane<G>& own, const Book& b
             uint4 low, high;
             two_planes([&](u32 k, u32 group) { return scaled<U::BIAS, U::SIGNED>(words[k][4 * group + i], scale[k][group]); }, low,
                        high);
+            const u32 at = own.words_at(run, i);
             own.tiles([&](u32 n) {
-                const uint2 x = own.words_of(n, run, i);
+                const uint2 x = own.words_of(n, at);
                 sums.add(n, low, high, x.x, x.y);
             });
         }
@@ -429,7 +439,7 @@ DEV void rows_product(const RowsTasks& tasks) {
         copies_end();
     };
     const u32 first = threadIdx.x / WARP * 16, g = threadIdx.x % WARP / 4;
-    Lane<G> own = {g, threadIdx.x % 4, 0, columns.count > G::TN / 2};
+    Lane<G> own = {g, threadIdx.x % 4, 0};
     // k is at most 2^18.
     constexpr u32 HELD = G::NT > 8 ? 0 : 1, MORE = (Format::RUNS ? 13 : 10) - HELD;
     Partials<G::OUTPUTS, HELD, MORE> partials;
@@ -458,7 +468,7 @@ DEV void rows_product(const RowsTasks& tasks) {
             sum_sixteens(rooms, step);
             __syncthreads();
         }
-        own.x = rooms.x_at(step);
+        own.x = rooms.x_at(step) + g * CHUNK;
         const u32 skew = u32(reinterpret_cast<size_t>(w)) + step * f.bytes;
         u32 raw[2];
 #pragma unroll
@@ -467,9 +477,6 @@ DEV void rows_product(const RowsTasks& tasks) {
             raw[k] = rooms.raw_at(step) + row * f.pitch + ((skew + row * task.row_bytes) & 15);
         }
         float v[G::OUTPUTS];
-        // Columns that do not exist have no values.
-#pragma unroll
-        for (u32 i = 0; i < G::OUTPUTS; i++) v[i] = 0.0f;
         if constexpr (Format::RUNS) {
             Format::values(task.format, raw, own, rooms, step, blocks - 8 * step, v, [&](u32 run) { take(v, 8 * step + run); });
         } else {

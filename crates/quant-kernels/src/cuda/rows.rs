@@ -143,7 +143,8 @@ pub fn rows_shape(quants: &[Quant], columns: usize, room: u32) -> RowsShape {
     }
     let wide = quants.iter().all(|quant| quant.family() == Some(Family::Wide));
     let large = of(128, if wide { 64 } else { 32 }, 0);
-    if room >= LARGE_ROOM && large.smem <= room { large } else { of(64, 32, 1) }
+    // With few columns most of a large block's products would be for nothing.
+    if columns > 32 && room >= LARGE_ROOM && large.smem <= room { large } else { of(64, 32, 1) }
 }
 
 /// The formula of kernels/include/rows_product.cuh.
