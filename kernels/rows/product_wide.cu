@@ -50,10 +50,37 @@ extern "C" __global__ void __launch_bounds__(256, 1) rows_wide(const __grid_cons
     }
 }
 
+// The formats of dense matrices, with the same numbers.
+struct DenseFormats {
+    static constexpr bool RUNS = false;
+
+    template <typename With>
+    DEV void choose_format(u32 format, With with) {
+        switch (format) {
+            case 0: return with(UnpackQ6K());
+            case 6: return with(UnpackQ4K());
+            default: return with(UnpackQ5K());
+        }
+    }
+
+    DEV Traits traits(u32 format) {
+        Traits out;
+        choose_format(format, [&](auto unpack) { out = traits_of<decltype(unpack), true>(); });
+        return out;
+    }
+
+    DEV void tables(u32, const u32*) {}
+
+    template <typename G>
+    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& rooms, u32 step, float (&v)[G::OUTPUTS]) {
+        choose_format(format, [&](auto unpack) { wide_values<decltype(unpack), true>(raw, own, rooms, step, v); });
+    }
+};
+
 // 128 and 128: where there are that many columns, they share what unpacking takes.
 extern "C" __global__ void __launch_bounds__(256, 1) rows_wide_double(const __grid_constant__ RowsTasks tasks) {
     if constexpr (MOST_SHARED > 99) {
-        rows_product<Geometry<8, 16>, WideFormats<true>>(tasks);
+        rows_product<Geometry<8, 16>, DenseFormats>(tasks);
     } else {
         __trap();
     }

@@ -16,8 +16,7 @@ DEV float lanes_tree(float sum) {
 
 // Block (x, y) has rows from y * rows_of_block on, a multiple of four, and parts x, x + gridDim.x, ... of 256 values of each
 // stream. Sixteen rows share a weight, so that the matrix is read 200 MB from the second level cache for 2048 rows, less than the
-// streams. Two blocks a processor: one waits for memory while the other multiplies. Groups of rows begin with different parts, since
-// streams are 16 KB apart and all of them would ask the same memory at once.
+// streams. Two blocks a processor: one waits for memory while the other multiplies.
 extern "C" __global__ void __launch_bounds__(STREAM_THREADS, 2) site_rows4_streams(SiteRows p) {
     const u32 first = blockIdx.y * p.rows_of_block, count = min(p.rows_of_block, p.rows - first), parts = p.hidden / BLOCK;
     const u32 values = 0, gates = p.rows_of_block * S * BLOCK * 4;
@@ -28,8 +27,7 @@ extern "C" __global__ void __launch_bounds__(STREAM_THREADS, 2) site_rows4_strea
     }
     __syncthreads();
 #pragma unroll 1
-    for (u32 turn = blockIdx.x; turn < parts; turn += gridDim.x) {
-        const u32 part = (turn + blockIdx.y) % parts;
+    for (u32 part = blockIdx.x; part < parts; part += gridDim.x) {
         switch (p.mode) {
             case KEEP: next_streams<KEEP>(p, first, count, part, values, gates); break;
             case WRITE: next_streams<WRITE>(p, first, count, part, values, gates); break;

@@ -64,7 +64,7 @@ pub struct CudaOptions {
     pub sequences: usize,
     /// Most bytes of device memory; `None` for all that is free.
     pub vram: Option<u64>,
-    /// Tokens of a prompt that go through the model at once, at most; `None` for as many as memory allows, up to 4096. They
+    /// Tokens of a prompt that go through the model at once, at most; `None` for as many as memory allows, up to 2048. They
     /// change no bit.
     pub span: Option<usize>,
     /// Where device code comes from.

@@ -137,10 +137,11 @@ pub fn rows_shape(quants: &[Quant], columns: usize, room: u32) -> RowsShape {
         RowsShape { rows, columns, threads: 2 * rows, smem, entry }
     };
     let double = of(128, 128, 2);
-    let wide = quants.iter().all(|quant| quant.family() == Some(Family::Wide));
-    if wide && columns > 64 && room > LARGE_ROOM && double.smem <= room {
+    let dense = quants.iter().all(|quant| matches!(quant, Quant::Q4K | Quant::Q5K | Quant::Q6K));
+    if dense && columns > 64 && room > LARGE_ROOM && double.smem <= room {
         return RowsShape { threads: 256, ..double };
     }
+    let wide = quants.iter().all(|quant| quant.family() == Some(Family::Wide));
     let large = of(128, if wide { 64 } else { 32 }, 0);
     // With few columns most of a large block's products would be for nothing.
     if columns > 32 && room >= LARGE_ROOM && large.smem <= room { large } else { of(64, 32, 1) }
@@ -178,7 +179,7 @@ mod tests {
         assert_eq!((more.columns, more.entry), (128, 2));
         // Q2_K would fit Volta's 96 KB.
         assert_eq!(rows_shape(&[Quant::Q2K], 2048, 96 << 10).entry, 1);
-        assert_eq!(rows_shape(&[Quant::Q6K, Quant::Q8_0], 65, 227 << 10).columns, 32);
+        assert_eq!(rows_shape(&[Quant::Q6K, Quant::Iq2S], 65, 227 << 10).columns, 64);
     }
 
     /// Numbers of a family differ from each other.
