@@ -90,7 +90,7 @@ impl Kernels {
             kda: entry(&units::KDA, "kda_step")?,
             kda128: entry(&units::KDA, "kda_step128")?,
             router: entry(&units::ROUTER, "router")?,
-            rows: RowsKernels::load(&entry)?,
+            rows: RowsKernels::load(entry)?,
             draw: Draw::load(store)?,
             dsa: Dsa {
                 prepare: entry(&units::DSA_PREPARE, "dsa_prepare")?,

@@ -152,7 +152,7 @@ fn smem(quant: Quant, rows: u32, columns: u32, entry: usize) -> u32 {
     let (_, copies, scales) = number_and_tables(quant).unwrap_or_default();
     let table = super::matvec_tables(quant).len() as u32 * copies[entry % 2] + 4 * scales;
     let bytes = (256 / quant.block_len() * quant.block_bytes()) as u32;
-    let pitch = ((bytes + 30) / 16 | 1) * 16;
+    let pitch = (((bytes + 30) / 16) | 1) * 16;
     (4 * table).next_multiple_of(16) + 2 * (rows * pitch + columns * (256 + 32)) + columns * 40
 }
 
