@@ -1,0 +1,129 @@
+// kernels/glm/dsa_attend.cu: a small case against plain C++, and 512 latents fast against the path for any sizes.
+// unit: glm/dsa_attend.cu
+// unit: glm/dsa_attend.cu --arch 750 --ns attend75
+#include "dsa_attend.unit"
+#include "attend75.unit"
+#include "emu_test.h"
+#include <algorithm>
+using namespace test;
+
+// Units are C++: a test's own kernel calls what the unit's would only call for other sizes.
+template <typename Row>
+void scores_any(const float* queries, const u8* rows, const u32* pools, const u32* position, float* scores, u32 heads, u32 latent,
+                u32 kpool, u32 top, u32 stride, float scale) {
+    dsa_attend::scores_any<Row>(queries, rows, pools, dsa_attend::attended(*position, kpool, top), scores, heads, latent, kpool, stride, scale);
+}
+template <typename Row>
+void mix_any(const float* weights, const u8* rows, const u32* pools, const u32* position, float* out, u32 heads, u32 latent, u32 kpool,
+             u32 top, u32 stride) {
+    dsa_attend::mix_any<Row>(weights, rows, pools, dsa_attend::attended(*position, kpool, top), out, heads, latent, kpool, stride);
+}
+
+struct Case {
+    u32 heads, latent, kpool, top, position, half, stride;
+    float scale = 0.0883883461f;
+    std::vector<float> queries, wide;  // rows as f32
+    std::vector<u8> rows, gathered;
+    std::vector<u32> pools, at;        // chosen, attended positions
+    Case(u32 heads, u32 latent, u32 kpool, u32 top, u32 position, u32 half, u64 seed)
+        : heads(heads), latent(latent), kpool(kpool), top(top), position(position), half(half) {
+        Random r(seed);
+        stride = ((top + 1) * kpool + 3) & ~3u;
+        queries = r.normals(size_t(heads) * latent, 0.5f), wide = r.normals(size_t(position + 1) * latent);
+        rows.resize(wide.size() * (half ? 2 : 4));
+        for (size_t i = 0; i < wide.size(); i++) {
+            if (half) {
+                const u16 h = emu::nearest_half(wide[i]);
+                memcpy(&rows[2 * i], &h, 2);
+                wide[i] = emu::half_value(h);
+            } else {
+                memcpy(&rows[4 * i], &wide[i], 4);
+            }
+        }
+        gathered.assign(size_t(stride) * latent * 4, 0xee);
+        const u32 complete = (position + 1) / kpool;
+        if (position < (top + 1) * kpool - 1) {
+            for (u32 i = 0; i <= position; i++) at.push_back(i);
+        } else {
+            std::vector<u32> all(complete);
+            for (u32 i = 0; i < complete; i++) all[i] = i;
+            for (u32 i = 0; i < top; i++) std::swap(all[i], all[i + r.below(complete - i)]);
+            pools.assign(all.begin(), all.begin() + top);
+            std::sort(pools.begin(), pools.end());
+            for (u32 p : pools) {
+                for (u32 i = 0; i < kpool; i++) at.push_back(p * kpool + i);
+            }
+            for (u32 i = complete * kpool; i <= position; i++) at.push_back(i);
+        }
+    }
+    std::vector<float> reference_scores() {
+        std::vector<float> s(size_t(heads) * stride, -9.0f);
+        for (u32 h = 0; h < heads; h++) {
+            for (size_t j = 0; j < at.size(); j++) s[h * stride + j] = dot(&queries[h * latent], &wide[size_t(at[j]) * latent], latent) * scale;
+        }
+        return s;
+    }
+    void reference_softmax(std::vector<float>& s) {
+        for (u32 h = 0; h < heads; h++) {
+            float* x = &s[h * stride];
+            const size_t n = at.size();
+            const float m = *std::max_element(x, x + n);
+            for (size_t j = 0; j < n; j++) x[j] = canon_exp(x[j] - m);
+            const float sum = in_dot_order(n, [&](size_t j, float t) { return t + x[j]; });
+            for (size_t j = 0; j < n; j++) x[j] = x[j] / sum;
+        }
+    }
+    std::vector<float> reference_mix(const std::vector<float>& s) {
+        std::vector<float> out(size_t(heads) * latent);
+        for (u32 h = 0; h < heads; h++) {
+            for (u32 c = 0; c < latent; c++) {
+                float sum = 0.0f;
+                for (size_t j = 0; j < at.size(); j++) sum = __builtin_fmaf(s[h * stride + j], wide[size_t(at[j]) * latent + c], sum);
+                out[size_t(h) * latent + c] = sum;
+            }
+        }
+        return out;
+    }
+};
+
+template <typename Scores, typename Softmax, typename Mix>
+void one(const char* name, Scores scores_kernel, Softmax softmax, Mix mix, Case c) {
+    printf("%s: %u heads of %u, position %u, %s\n", name, c.heads, c.latent, c.position, c.half ? "f16" : "f32");
+    const bool fast = c.latent == 512 && c.heads % 8 == 0;
+    const u32 bytes = c.half ? 2 : 4, parts = (c.heads + 31) / 32, blocks = 132 / parts / 8;
+    std::vector<float> scores(size_t(c.heads) * c.stride, -9.0f), mixed(size_t(c.heads) * c.latent, -9.0f);
+    launch(scores_kernel, dim3(blocks, parts), 512, 32 * 512 * bytes, c.queries.data(), c.rows.data(), c.pools.data(), &c.position,
+           scores.data(), c.gathered.data(), c.heads, c.latent, c.kpool, c.top, c.stride, c.half, c.scale);
+    std::vector<float> want = c.reference_scores();
+    same("scores", scores, want);
+    if (fast) {
+        std::vector<float> any(scores.size(), -9.0f);
+        launch(c.half ? scores_any<dsa_attend::HalfRow> : scores_any<dsa_attend::FloatRow>, dim3(3, parts), 512, 64, c.queries.data(),
+               c.rows.data(), c.pools.data(), &c.position, any.data(), c.heads, c.latent, c.kpool, c.top, c.stride, c.scale);
+        same("scores, fast and any", scores, any);
+    }
+    launch(softmax, c.heads, 512, 4 * (32 + (c.stride + 255) / 256), scores.data(), &c.position, c.kpool, c.top, c.stride);
+    c.reference_softmax(want);
+    same("softmax", scores, want);
+    const u32 stages = c.half ? 5 : 3, stage = 128 * 32 * bytes + 8 * 132 * 4;
+    launch(mix, fast ? c.heads / 8 * 16 : (c.heads * c.latent + 127) / 128, 128, stages * stage, scores.data(), c.rows.data(), c.pools.data(),
+           &c.position, c.gathered.data(), mixed.data(), c.heads, c.latent, c.kpool, c.top, c.stride, c.half);
+    same("mix", mixed, c.reference_mix(want));
+    if (fast) {
+        std::vector<float> any(mixed.size(), -9.0f);
+        launch(c.half ? mix_any<dsa_attend::HalfRow> : mix_any<dsa_attend::FloatRow>, 64, 128, 64, scores.data(), c.rows.data(),
+               c.pools.data(), &c.position, any.data(), c.heads, c.latent, c.kpool, c.top, c.stride);
+        same("mix, fast and any", mixed, any);
+    }
+}
+
+int main() {
+    using namespace dsa_attend;
+    one("sm_90", attend_scores, attend_softmax, attend_mix, Case(3, 24, 4, 5, 60, 1, 1));
+    one("sm_90", attend_scores, attend_softmax, attend_mix, Case(2, 300, 4, 5, 9, 0, 2));
+    one("sm_90", attend_scores, attend_softmax, attend_mix, Case(8, 512, 8, 40, 700, 1, 3));
+    one("sm_90", attend_scores, attend_softmax, attend_mix, Case(40, 512, 4, 70, 333, 0, 4));
+    one("sm_90", attend_scores, attend_softmax, attend_mix, Case(8, 512, 8, 40, 0, 1, 5));
+    one("sm_75", attend75::attend_scores, attend75::attend_softmax, attend75::attend_mix, Case(8, 512, 8, 20, 301, 1, 6));
+    return test::end();
+}

@@ -1,0 +1,99 @@
+// kernels/glm/kda.cu: kda_step128 against kda_step, the same inputs, and a plain reference in another shape.
+// unit: glm/kda.cu
+// unit: glm/kda.cu --arch 700 --ns kda70
+#include "kda.unit"
+#include "kda70.unit"
+#include "emu_test.h"
+using namespace test;
+
+struct Inputs {
+    u32 heads, d, taps_n, position;
+    std::vector<float> raw, forget, gate, beta, taps, bias, decay, norm, states, out;
+    size_t copy;
+    u32 matrix, history, fault = 0;
+    Inputs(u32 heads, u32 d, u32 taps_n, u32 position, u64 seed) : heads(heads), d(d), taps_n(taps_n), position(position) {
+        Random r(seed);
+        const u32 all = heads * d;
+        raw = r.normals(3 * all), forget = r.normals(all), gate = r.normals(all), beta = r.normals(heads);
+        taps = r.normals(size_t(3) * all * taps_n, 0.5f), bias = r.normals(all), decay = r.uniforms(heads, 0.5f, 4.0f), norm = r.normals(d);
+        matrix = 0, history = heads * d * d, copy = history + 3 * all * (taps_n - 1) + 4;
+        states = r.normals(2 * copy, 0.3f);
+        out.assign(all, -1.0f);
+    }
+    template <typename P>
+    P arguments() {
+        return {raw.data(), forget.data(), gate.data(), beta.data(), taps.data(), bias.data(), decay.data(), norm.data(),
+                states.data(), out.data(), &position, &fault, copy, matrix, history, heads, d, taps_n, 77, -5.0f, 1e-5f};
+    }
+    size_t shared() const { return (5 * d * 4 + 64 + 15) / 16 * 16 + d * d * 4; }
+};
+
+// In the order of docs/ARITHMETIC.md.
+void reference(Inputs& in) {
+    const u32 d = in.d, past = in.taps_n - 1, all = in.heads * d;
+    const float* before = in.states.data() + (in.position & 1) * in.copy;
+    float* after = in.states.data() + (~in.position & 1) * in.copy;
+    for (u32 h = 0; h < in.heads; h++) {
+        std::vector<float> value[3], decay(d), raw(d);
+        for (u32 part = 0; part < 3; part++) {
+            for (u32 i = 0; i < d; i++) {
+                const u32 channel = part * all + h * d + i;
+                const float *was = before + in.history + size_t(channel) * past, *taps = &in.taps[size_t(channel) * in.taps_n];
+                std::vector<float> x(was, was + past);
+                x.push_back(in.raw[channel]);
+                float sum = taps[0] * x[0];
+                for (u32 j = 1; j < in.taps_n; j++) sum = sum + taps[j] * x[j];
+                for (u32 j = 0; j < past; j++) after[in.history + size_t(channel) * past + j] = x[j + 1];
+                value[part].push_back(silu(sum));
+            }
+        }
+        for (u32 i = 0; i < d; i++) decay[i] = canon_exp(sigmoid(in.decay[h] * (in.forget[h * d + i] + in.bias[h * d + i])) * -5.0f);
+        const float scale = 1.0f / sqrtf(float(d));
+        const float qf = (1.0f / sqrtf(dot(value[0].data(), value[0].data(), d) + 1e-6f)) * scale;
+        const float kf = 1.0f / sqrtf(dot(value[1].data(), value[1].data(), d) + 1e-6f);
+        for (u32 i = 0; i < d; i++) value[0][i] = value[0][i] * qf, value[1][i] = value[1][i] * kf;
+        const float beta = sigmoid(in.beta[h]);
+        for (u32 column = 0; column < d; column++) {
+            const float* s0 = before + in.matrix + size_t(h) * d * d + column;
+            float* s1 = after + in.matrix + size_t(h) * d * d + column;
+            float u = 0.0f, sum = 0.0f;
+            for (u32 c = 0; c < d; c++) {
+                s1[c * d] = s0[c * d] * decay[c];
+                u = __builtin_fmaf(value[1][c], s1[c * d], u);
+            }
+            const float delta = beta * (value[2][column] - u);
+            for (u32 c = 0; c < d; c++) {
+                s1[c * d] = __builtin_fmaf(value[1][c], delta, s1[c * d]);
+                sum = __builtin_fmaf(value[0][c], s1[c * d], sum);
+            }
+            raw[column] = sum;
+        }
+        const float factor = 1.0f / sqrtf(dot(raw.data(), raw.data(), d) / float(d) + 1e-5f);
+        for (u32 i = 0; i < d; i++) in.out[h * d + i] = ((raw[i] * factor) * in.norm[i]) * sigmoid(in.gate[h * d + i]);
+    }
+}
+
+int main() {
+    for (u32 position : {4u, 5u}) {
+        Inputs a(3, 128, 4, position, 5), b = a, c = a, want = a;
+        launch(kda::kda_step128, 3, 128, 4 * 128 * 4, a.arguments<kda::Kda>());
+        launch(kda::kda_step, 3, 512, b.shared(), b.arguments<kda::Kda>());
+        launch(kda70::kda_step, 3, 512, c.shared(), c.arguments<kda70::Kda>());
+        reference(want);
+        printf("position %u\n", position);
+        same("kda_step128 and kda_step: out", a.out, b.out);
+        same("kda_step128 and kda_step: states", a.states, b.states);
+        same("sm_70: states", c.states, b.states);
+        same("reference: out", b.out, want.out);
+        same("reference: states", b.states, want.states);
+        check("no fault", a.fault == 0 && b.fault == 0);
+    }
+    for (u32 d : {6u, 40u}) {
+        Inputs a(2, d, 3, 1, d), want = a;
+        launch(kda::kda_step, 2, 512, a.shared(), a.arguments<kda::Kda>());
+        reference(want);
+        same("small: out", a.out, want.out);
+        same("small: states", a.states, want.states);
+    }
+    return test::end();
+}

@@ -1,0 +1,58 @@
+// kernels/glm/router.cu against plain C++ in dot order.
+// unit: glm/router.cu
+// unit: glm/router.cu --arch 700 --ns router70
+#include "router.unit"
+#include "router70.unit"
+#include "emu_test.h"
+#include <algorithm>
+using namespace test;
+
+template <typename P, typename K>
+void one(const char* name, K kernel, u32 experts, u32 width, u32 k, u32 blocks, u64 seed) {
+    Random r(seed);
+    std::vector<float> w = r.normals(size_t(experts) * width, 0.05f), x = r.normals(width), bias = r.normals(experts, 0.1f);
+    std::vector<float> logits(experts, -1), weights(k, -1), want_logits(experts), want_weights(k);
+    std::vector<emu::u64> table(experts), slots(k), want_slots(k);
+    std::vector<u32> ids(k), uses(experts, 7), want_ids(k), want_uses(experts, 7);
+    for (u32 e = 0; e < experts; e++) table[e] = 0x1000 * (e + 1) + e % 3;
+    u32 ended = 0;
+    P p = {w.data(), x.data(), logits.data(), bias.data(), (const u64*)table.data(), ids.data(), weights.data(), (u64*)slots.data(),
+           uses.data(), &ended, experts, width, k, 2.5f};
+    const u32 parts = (width + 255) / 256;
+    u32 stride = 1;
+    while (stride < parts) stride *= 2;
+    const u32 rows = (experts + blocks - 1) / blocks;
+    const size_t shared = std::max(rows * stride * 4, (experts + 1) / 2 * 16 + k * 4);
+    launch(kernel, blocks, 512, shared, p);
+    std::vector<float> score(experts), weight(experts);
+    for (u32 e = 0; e < experts; e++) {
+        want_logits[e] = dot(&w[size_t(e) * width], x.data(), width);
+        weight[e] = sigmoid(want_logits[e]);
+        score[e] = weight[e] + bias[e];
+    }
+    std::vector<u32> by(experts);
+    for (u32 e = 0; e < experts; e++) by[e] = e;
+    std::stable_sort(by.begin(), by.end(), [&](u32 a, u32 b) { return score[a] > score[b]; });
+    float sum = 0.0f;
+    for (u32 i = 0; i < k; i++) {
+        want_ids[i] = by[i];
+        want_slots[i] = table[by[i]] & ~15ull;
+        want_uses[by[i]]++;
+        sum = sum + weight[by[i]];
+    }
+    for (u32 i = 0; i < k; i++) want_weights[i] = weight[by[i]] / (sum + 1e-20f) * 2.5f;
+    printf("%s: %u experts, %u wide, %u blocks\n", name, experts, width, blocks);
+    same("logits", logits, want_logits);
+    same("ids", ids, want_ids);
+    same("weights", weights, want_weights);
+    same("slots", slots, want_slots);
+    same("uses", uses, want_uses);
+    check("ended is 0 again", ended == 0);
+}
+
+int main() {
+    one<router::Router>("sm_90", router::router, 256, 2048, 8, 64, 1);
+    one<router::Router>("sm_90", router::router, 33, 700, 5, 7, 2);
+    one<router70::Router>("sm_70", router70::router, 100, 1111, 6, 12, 3);
+    return test::end();
+}
