@@ -26,9 +26,6 @@ DEV float load_fresh(const float* from) {
     return value;
 }
 
-// Larger is better: the rank of a score above, the lower expert first. No two are equal.
-DEV u64 key_of(float score, u32 expert) { return u64(u32(rank_of(score)) ^ 0x80000000u) << 32 | (ALL - expert); }
-
 // An expert's rank is the number of experts with a larger key, counted by all threads at once. Shared memory: a key an expert, in
 // whole twos, then a score a rank.
 DEV void choose(const Router& p) {

@@ -5,6 +5,7 @@
 // The block that ends last adds these up, makes the gates and the normed input. Nobody waits for it.
 #include "canon.cuh"
 #include "order.cuh"
+#include "sinkhorn.cuh"
 
 constexpr u32 ROWS_PER_BLOCK = 4;  // mixing rows of a block
 constexpr u32 THREADS = 512;
@@ -81,12 +82,6 @@ constexpr u32 GROUP_ROWS = 4;      // mixing sums of a block, or the square sum
 
 // A barrier of the sixteen warps that the one for the gates does not take part in.
 DEV void workers_meet() { asm volatile("bar.sync 1, 512;" ::: "memory"); }
-
-DEV float lanes_tree(float sum) {
-#pragma unroll
-    for (u32 mask = 1; mask < WARP; mask *= 2) sum = sum + lane_xor(sum, mask);
-    return sum;
-}
 
 // The sum of a row's partials, one a part and stream, in their order; every lane of the warp gets it. They are 64 at most.
 DEV float row_sum(const float* partials, u32 n) {
@@ -376,19 +371,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) site(Site p) {
                 if (lane < n * n) p.gates_out[n + lane] = mixed;
             } else {
                 // n is at most 8: this warp has a lane for every row.
-                for (u32 pass = 0; pass < 2 * p.sinkhorn - 1; pass++) {
-                    const u32 step = pass % 2 == 0 ? n : 1, from = pass % 2 == 0 ? lane : lane * n;
-                    if (lane < n) {
-                        float sum = 0.0f;
-                        for (u32 m = 0; m < n; m++) sum = sum + shared_at<float>(comb + (from + m * step) * 4);
-                        sum = sum + p.hc_eps;
-                        for (u32 m = 0; m < n; m++) {
-                            float& c = shared_at<float>(comb + (from + m * step) * 4);
-                            c = c / sum;
-                        }
-                    }
-                    __syncwarp();
-                }
+                sinkhorn_passes(comb, n, p.sinkhorn, p.hc_eps);
                 for (u32 i = lane; i < n * n; i += WARP) p.gates_out[n + i] = shared_at<float>(comb + i * 4);
             }
         }

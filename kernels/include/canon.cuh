@@ -40,3 +40,6 @@ DEV i32 rank_of(float score) {
     const i32 word = i32(__float_as_uint(score + 0.0f));
     return word ^ i32(u32(word >> 31) >> 1);
 }
+
+// An expert's key in a choice: larger is better, the rank of a score above, the lower expert first. No two are equal.
+DEV u64 key_of(float score, u32 expert) { return u64(u32(rank_of(score)) ^ 0x80000000u) << 32 | (ALL - expert); }

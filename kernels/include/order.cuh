@@ -19,6 +19,13 @@ DEV float dot_block(u32 n, A a, B b) {
     return sum;
 }
 
+// The tree over a warp's lanes; every lane gets the sum.
+DEV float lanes_tree(float sum) {
+#pragma unroll
+    for (u32 mask = 1; mask < WARP; mask *= 2) sum = sum + lane_xor(sum, mask);
+    return sum;
+}
+
 DEV u32 blocks_of(u32 n) { return (n + BLOCK - 1) / BLOCK; }
 
 DEV u32 padded(u32 n) { return n <= 1 ? 1 : 1u << (32 - __clz(n - 1)); }

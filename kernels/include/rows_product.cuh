@@ -231,6 +231,21 @@ DEV void two_planes(Of digits, uint4& low, uint4& high) {
     high = make_uint4(a.high, b.high, c.high, d.high);
 }
 
+// All words of a run of 32, which this lane has: `digits(k, group, i)` is word i of a group of row g + 8k.
+template <typename G, typename Of>
+DEV void multiply_run(const Lane<G>& own, u32 run, Sums<G>& sums, Of digits) {
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) {
+        uint4 low, high;
+        two_planes([&](u32 k, u32 group) -> Digits { return digits(k, group, i); }, low, high);
+        const u32 at = own.words_at(run, i);
+        own.tiles([&](u32 n) {
+            const uint2 x = own.words_of(n, at);
+            sums.add(n, low, high, x.x, x.y);
+        });
+    }
+}
+
 // A step of a format whose entries choose among eight values; run t of each half is this lane's.
 template <typename U, typename Book, typename G>
 DEV void multiply_chosen(const u32 (&raw)[2], const Lane<G>& own, const Book& book, u32 values, Sums<G>& sums) {
@@ -245,22 +260,11 @@ DEV void multiply_chosen(const u32 (&raw)[2], const Lane<G>& own, const Book& bo
 #pragma unroll
             for (u32 group = 0; group < 2; group++) table[k][group] = shared_at<uint4>(values + byte_of(scales, group) * 16);
         }
-#pragma unroll
-        for (u32 i = 0; i < 4; i++) {
-            uint4 low, high;
-            two_planes(
-                [&](u32 k, u32 group) -> Digits {
-                    const u32 by = selector[k][2 * group + i / 2] >> (i % 2 * 16);
-                    const uint4& t = table[k][group];
-                    return {choose(t.x, t.y, by), choose(t.z, t.w, by)};
-                },
-                low, high);
-            const u32 at = own.words_at(run, i);
-            own.tiles([&](u32 n) {
-                const uint2 x = own.words_of(n, at);
-                sums.add(n, low, high, x.x, x.y);
-            });
-        }
+        multiply_run(own, run, sums, [&](u32 k, u32 group, u32 i) -> Digits {
+            const u32 by = selector[k][2 * group + i / 2] >> (i % 2 * 16);
+            const uint4& t = table[k][group];
+            return {choose(t.x, t.y, by), choose(t.z, t.w, by)};
+        });
     }
 }
 
@@ -278,17 +282,9 @@ DEV void multiply_entries(const u32 (&raw)[2], const Lane<G>& own, const Book& b
 #pragma unroll
             for (u32 group = 0; group < 2; group++) scale[k][group] = i32(2 * byte_of(scales, group) + 1);
         }
-#pragma unroll
-        for (u32 i = 0; i < 4; i++) {
-            uint4 low, high;
-            two_planes([&](u32 k, u32 group) { return scaled<U::BIAS, U::SIGNED>(words[k][4 * group + i], scale[k][group]); }, low,
-                       high);
-            const u32 at = own.words_at(run, i);
-            own.tiles([&](u32 n) {
-                const uint2 x = own.words_of(n, at);
-                sums.add(n, low, high, x.x, x.y);
-            });
-        }
+        multiply_run(own, run, sums, [&](u32 k, u32 group, u32 i) {
+            return scaled<U::BIAS, U::SIGNED>(words[k][4 * group + i], scale[k][group]);
+        });
     }
 }
 

@@ -3,6 +3,7 @@
 #include "canon.cuh"
 #include "dots.cuh"
 #include "order.cuh"
+#include "sinkhorn.cuh"
 
 // How the streams change before they are read.
 constexpr u32 KEEP = 0;     // not at all

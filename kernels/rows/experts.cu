@@ -13,9 +13,6 @@ struct Routes {
     float scale;
 };
 
-// Larger is better: the rank of a score above, the lower expert first. No two are equal.
-DEV u64 key_of(float score, u32 expert) { return u64(u32(rank_of(score)) ^ 0x80000000u) << 32 | (ALL - expert); }
-
 // A block a row; an expert's rank is the number of experts with a larger key. Shared memory: a key an expert, in whole twos, then a
 // score a rank.
 extern "C" __global__ void __launch_bounds__(THREADS) rows_route(Routes p) {

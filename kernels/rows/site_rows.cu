@@ -6,12 +6,6 @@
 // leave for the next lies where the row's input will be.
 #include "site_rows.cuh"
 
-DEV float lanes_tree(float sum) {
-#pragma unroll
-    for (u32 mask = 1; mask < WARP; mask *= 2) sum = sum + lane_xor(sum, mask);
-    return sum;
-}
-
 // ---- four streams of whole 256s, up to 4096 values: the published model
 
 // Block (x, y) has rows from y * rows_of_block on, a multiple of four, and parts x, x + gridDim.x, ... of 256 values of each
@@ -194,19 +188,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) site_rows(SiteRows p) {
                 for (u32 j = 0; j < n; j++) line[j] = line[j] / sum + p.hc_eps;
             }
             __syncwarp();
-            for (u32 pass = 0; pass < 2 * p.sinkhorn - 1; pass++) {
-                const u32 step = pass % 2 == 0 ? n : 1, from = pass % 2 == 0 ? lane : lane * n;
-                if (lane < n) {
-                    float sum = 0.0f;
-                    for (u32 m = 0; m < n; m++) sum = sum + shared_at<float>(comb + (from + m * step) * 4);
-                    sum = sum + p.hc_eps;
-                    for (u32 m = 0; m < n; m++) {
-                        float& c = shared_at<float>(comb + (from + m * step) * 4);
-                        c = c / sum;
-                    }
-                }
-                __syncwarp();
-            }
+            sinkhorn_passes(comb, n, p.sinkhorn, p.hc_eps);
             for (u32 i = lane; i < n * n; i += WARP) own_gates[n + i] = shared_at<float>(comb + i * 4);
         }
     }

@@ -67,7 +67,9 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double) {
         t.w = c.experts ? nullptr : weights; t.table = c.experts ? (decltype(t.table))table.data() : nullptr; t.offset = 256; t.q = qa; t.scale = sc.data(); t.book = book.data();
         t.rows = all; t.k = c.k; t.row_bytes = row_bytes; t.format = f.code; t.part_rows = c.rows; t.parts = c.parts; t.pitch = pitch; t.scales = scales; t.stride = all; t.share = c.share;
         tasks.n = 1; tasks.columns = outs;
-        for (int small = 0; small < (wide ? 3 : 2); small++) {
+        // The third variant has the formats of dense matrices only.
+        const bool dense = f.code == 0 || f.code == 6 || f.code == 7;
+        for (int small = 0; small < (wide && dense ? 3 : 2); small++) {
             auto& out = small ? got2 : got;
             for (auto& x : out) x = 0.125f;
             t.y = out.data();

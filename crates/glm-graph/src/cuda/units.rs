@@ -11,6 +11,7 @@ macro_rules! device_code {
 const BASE: (&str, &str) = ("base.cuh", device_code!("include/base.cuh"));
 const CANON: (&str, &str) = ("canon.cuh", device_code!("include/canon.cuh"));
 const ORDER: (&str, &str) = ("order.cuh", device_code!("include/order.cuh"));
+const SINKHORN: (&str, &str) = ("sinkhorn.cuh", device_code!("include/sinkhorn.cuh"));
 const DOTS: (&str, &str) = ("dots.cuh", device_code!("include/dots.cuh"));
 const SAMPLER: (&str, &str) = ("sampler.cuh", device_code!("include/sampler.cuh"));
 const ROW: (&str, &str) = ("row.cuh", device_code!("include/row.cuh"));
@@ -27,7 +28,7 @@ const MIX_ROWS: (&str, &str) = ("mix_rows.cuh", device_code!("include/mix_rows.c
 pub(super) static SITE: Unit = Unit {
     name: "site",
     source: device_code!("glm/site.cu"),
-    headers: &[BASE, CANON, ORDER],
+    headers: &[BASE, CANON, ORDER, SINKHORN],
     entries: &["site", "site4"],
 };
 
@@ -98,7 +99,7 @@ pub(super) static KDA_ROWS: Unit = Unit {
 pub(super) static SITE_ROWS: Unit = Unit {
     name: "site_rows",
     source: device_code!("rows/site_rows.cu"),
-    headers: &[BASE, CANON, DOTS, ORDER, SITE_ROWS_PARTS],
+    headers: &[BASE, CANON, DOTS, ORDER, SINKHORN, SITE_ROWS_PARTS],
     entries: &["site_rows4_streams", "site_rows4_gates", "site_rows4_norm", "site_rows"],
 };
 
