@@ -41,5 +41,5 @@ DEV i32 rank_of(float score) {
     return word ^ i32(u32(word >> 31) >> 1);
 }
 
-// An expert's key in a choice: larger is better, the rank of a score above, the lower expert first. No two are equal.
-DEV u64 key_of(float score, u32 expert) { return u64(u32(rank_of(score)) ^ 0x80000000u) << 32 | (ALL - expert); }
+// The key of an expert or a token in a choice: larger is better, the rank of a score above, the lower index first. No two are equal.
+DEV u64 key_of(float score, u32 index) { return u64(u32(rank_of(score)) ^ 0x80000000u) << 32 | (ALL - index); }

@@ -39,9 +39,7 @@ struct Choice {
 };
 static_assert(sizeof(Choice) == 88 + 24 * BINS, "crates/glm-graph/src/cuda/abi.rs");
 
-// Orders a logit before all that are smaller, and before equal ones of higher tokens, as the larger number.
-DEV u64 key_of(float logit, u32 token) { return u64(u32(rank_of(logit)) ^ 0x80000000u) << 32 | (ALL - token); }
-
+// A candidate's place is its `key_of` (canon.cuh).
 DEV u32 token_of(u64 key) { return ALL - u32(key); }
 
 // The logit of a key that is no NaN's; that of -0 is +0.
