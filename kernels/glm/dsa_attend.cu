@@ -1,14 +1,21 @@
-// Attention of one new row over the latents (model-spec 4.1, absorbed form), in three kernels. `stride` is the length of a
-// head's row of scores: a multiple of four, not below (top + 1) * kpool - 1 and, where contexts are shorter, the context.
+// Attention of a new row of each sequence over its latents (model-spec 4.1, absorbed form), in three kernels. `stride` is the length
+// of a head's row of scores: a multiple of four, not below (top + 1) * kpool - 1 and, where contexts are shorter, the context.
 #include "attend.cuh"
+#include "turn.cuh"
+
+// Bytes of a row's `gathered`, in sixteens.
+DEV size_t gathered_bytes(u32 latent, u32 stride, u32 half) { return size_t(stride) * latent * (half ? 2 : 4); }
 
 // scores[h][j] = dot(queries[h], row j) * scale over the attended positions; `gathered` gets the rows on the fast path.
 extern "C" __global__ void __launch_bounds__(SCORE_THREADS, 1)
-    attend_scores(const float* queries, const u8* rows, const u32* pools, const u32* position, float* scores, u8* gathered,
+    attend_scores(const float* queries, const u8* rows, const u32* pools, const Turn* turns, float* scores, u8* gathered,
                   u32 heads, u32 latent, u32 kpool, u32 top, u32 stride, u32 half, float scale) {
     let_successor_begin();
     wait_for_predecessor();
-    const Attended a = attended(*position, kpool, top);
+    const Turn turn = turn_of(turns);
+    const Attended a = attended(turn.position, kpool, top);
+    queries = of_row(queries, size_t(heads) * latent), scores = of_row(scores, size_t(heads) * stride);
+    rows = in_slot(rows, turn), pools = of_row(pools, top), gathered = of_row(gathered, gathered_bytes(latent, stride, half));
     if (fast_attention(heads, latent)) {
         if (half) {
             scores_512<HalfRow>(queries, rows, pools, a, scores, gathered, heads, kpool, stride, scale);
@@ -24,19 +31,23 @@ extern "C" __global__ void __launch_bounds__(SCORE_THREADS, 1)
 
 // Scores become weights: a block a head.
 extern "C" __global__ void __launch_bounds__(512, 1)
-    attend_softmax(float* scores, const u32* position, u32 kpool, u32 top, u32 stride) {
+    attend_softmax(float* scores, const Turn* turns, u32 kpool, u32 top, u32 stride) {
     let_successor_begin();
     wait_for_predecessor();
-    softmax_in_place(scores + size_t(blockIdx.x) * stride, attended(*position, kpool, top).n);
+    scores = of_row(scores, size_t(gridDim.x) * stride);
+    softmax_in_place(scores + size_t(blockIdx.x) * stride, attended(turn_of(turns).position, kpool, top).n);
 }
 
 // out[h] = the sum of weights[h][j] * row j in the order of j.
 extern "C" __global__ void __launch_bounds__(MIX_THREADS, 1)
-    attend_mix(const float* weights, const u8* rows, const u32* pools, const u32* position, const u8* gathered, float* out,
+    attend_mix(const float* weights, const u8* rows, const u32* pools, const Turn* turns, const u8* gathered, float* out,
                u32 heads, u32 latent, u32 kpool, u32 top, u32 stride, u32 half) {
     let_successor_begin();
     wait_for_predecessor();
-    const Attended a = attended(*position, kpool, top);
+    const Turn turn = turn_of(turns);
+    const Attended a = attended(turn.position, kpool, top);
+    weights = of_row(weights, size_t(heads) * stride), out = of_row(out, size_t(heads) * latent);
+    rows = in_slot(rows, turn), pools = of_row(pools, top), gathered = of_row(gathered, gathered_bytes(latent, stride, half));
     if (fast_attention(heads, latent)) {
         if (half) {
             mix_512<HalfRow>(weights, gathered, a.n, out, stride);

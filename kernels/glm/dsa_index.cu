@@ -1,14 +1,19 @@
-// Scores of the pools and the choice of the best (model-spec 4.4). A row that sees everything needs neither.
+// Scores of the pools and the choice of the best (model-spec 4.4), for a row of each sequence. A row that sees everything needs
+// neither. Rows have `capacity` scores.
 #include "indexer.cuh"
+#include "turn.cuh"
 
-// scores[p] of every complete pool.
+// scores[p] of every complete pool. Queries are `query_width` values apart from row to row, weights `width`.
 extern "C" __global__ void __launch_bounds__(INDEX_THREADS, 3)
-    index_scores(const float* queries, const float* weights, const float* pooled, const u32* position, float* scores, u32 heads,
-                 u32 dim, u32 kpool, u32 top, float scale) {
+    index_scores(const float* queries, const float* weights, const float* pooled, const Turn* turns, float* scores, u32 query_width,
+                 u32 width, u32 capacity, u32 heads, u32 dim, u32 kpool, u32 top, float scale) {
     let_successor_begin();
     wait_for_predecessor();
-    if (sees_everything(*position, kpool, top)) return;
-    const u32 pools = (*position + 1) / kpool;
+    const Turn turn = turn_of(turns);
+    if (sees_everything(turn.position, kpool, top)) return;
+    const u32 pools = (turn.position + 1) / kpool;
+    queries = of_row(queries, query_width), weights = of_row(weights, width), scores = of_row(scores, capacity);
+    pooled = in_slot(pooled, turn);
     if (fast_index(heads, dim)) {
         index_scores_128(queries, weights, pooled, pools, scores, heads, scale);
     } else {
@@ -18,22 +23,22 @@ extern "C" __global__ void __launch_bounds__(INDEX_THREADS, 3)
 
 // Where there are many pools: finds the upper bits of the top-th largest score.
 extern "C" __global__ void __launch_bounds__(512, 1)
-    top_count(const float* scores, const u32* position, u32* memory, u32 kpool, u32 top) {
+    top_count(const float* scores, const Turn* turns, u32* memory, u32 kpool, u32 top, u32 capacity, u32 words) {
     let_successor_begin();
     wait_for_predecessor();
-    const u32 pools = (*position + 1) / kpool;
-    if (sees_everything(*position, kpool, top) || pools <= HELD) return;
-    count_all(scores, pools, top, memory);
+    const u32 position = turn_of(turns).position, pools = (position + 1) / kpool;
+    if (sees_everything(position, kpool, top) || pools <= HELD) return;
+    count_all(of_row(scores, capacity), pools, top, of_row(memory, words));
 }
 
-// The `top` pools with the largest scores, ties to the lower index, ascending. `memory` is that of `top_count`, for up to
-// `capacity` pools.
+// The `top` pools with the largest scores, ties to the lower index, ascending. `memory` is that of `top_count`, `words` for each row.
 extern "C" __global__ void __launch_bounds__(CHOICE_THREADS, 1)
-    top_choose(const float* scores, const u32* position, u32* selected, u32* memory, u32 kpool, u32 top, u32 capacity) {
+    top_choose(const float* scores, const Turn* turns, u32* selected, u32* memory, u32 kpool, u32 top, u32 capacity, u32 words) {
     let_successor_begin();
     wait_for_predecessor();
-    const u32 pools = (*position + 1) / kpool;
-    if (sees_everything(*position, kpool, top)) return;
+    const u32 position = turn_of(turns).position, pools = (position + 1) / kpool;
+    if (sees_everything(position, kpool, top)) return;
+    scores = of_row(scores, capacity), selected = of_row(selected, top), memory = of_row(memory, words);
     if (pools > HELD) {
         choose_together(scores, pools, selected, memory, capacity);
     } else if (blockIdx.x == 0) {

@@ -1,17 +1,23 @@
-// What a new row adds to the state of latent attention (model-spec 4.1 to 4.3): the normed query input, its latents, its index
-// key and gate, and the pooled key if it completes a pool.
+// What a new row of each sequence adds to its state of latent attention (model-spec 4.1 to 4.3): the normed query input, its latents,
+// its index key and gate, and the pooled key if it completes a pool. Rows of products are `width` values apart.
 #include "indexer.cuh"
+#include "turn.cuh"
 
-// Three blocks, each for one of the three; they share nothing. Shared memory: floats, a block of 256 of the longer of rank and
+// Three blocks a row, each for one of the three; they share nothing. Shared memory: floats, a block of 256 of the longer of rank and
 // latent each, or the index dim.
 extern "C" __global__ void __launch_bounds__(256, 1)
     dsa_prepare(const float* q_a, const float* kv_a, const float* keys, const float* gates, const float* q_norm,
-                const float* kv_norm, const float* k_norm, const float* k_bias, const float* ape, const u32* position, float* low,
-                u8* latents, float* open_keys, float* open_gates, float* pooled, u32 rank, u32 latent, u32 dim, u32 kpool, u32 half,
-                float rms_eps, float ln_eps) {
+                const float* kv_norm, const float* k_norm, const float* k_bias, const float* ape, const Turn* turns, float* low,
+                u8* latents, float* open_keys, float* open_gates, float* pooled, u32 width, u32 rank, u32 latent, u32 dim, u32 kpool,
+                u32 half, float rms_eps, float ln_eps) {
     let_successor_begin();
     wait_for_predecessor();
-    const u32 tid = threadIdx.x, at = *position;
+    const Turn turn = turn_of(turns);
+    const u32 tid = threadIdx.x, at = turn.position;
+    q_a = of_row(q_a, width), kv_a = of_row(kv_a, width), keys = of_row(keys, width), gates = of_row(gates, width);
+    low = of_row(low, rank);
+    latents = in_slot(latents, turn), pooled = in_slot(pooled, turn);
+    open_keys = in_slot(open_keys, turn), open_gates = in_slot(open_gates, turn);
     if (blockIdx.x == 0) {
         const float factor = rms_factor(q_a, rank, rms_eps, 0);
         for (u32 i = tid; i < rank; i += blockDim.x) low[i] = (q_a[i] * factor) * q_norm[i];

@@ -1,11 +1,14 @@
-// One token of delta attention (model-spec 3.1), a block a head: convolution, gates, the recurrence in its own order, gated norm.
+// One token of each of several sequences in delta attention (model-spec 3.1), a block a head: convolution, gates, the recurrence in
+// its own order, gated norm.
 #include "canon.cuh"
 #include "order.cuh"
+#include "turn.cuh"
 
 constexpr u32 THREADS = 512;
 constexpr float L2_EPS = 1e-6f;
 
 struct Kda {
+    // Of the first row; in the next one `first_width` or `second_width` values further.
     const float* raw;     // [3][heads * d]: q, k, v before the convolution
     const float* forget;  // [heads * d], before its bias
     const float* gate;    // [heads * d], before its sigmoid
@@ -14,15 +17,23 @@ struct Kda {
     const float* bias;    // [heads * d]
     const float* decay;   // [heads]: exp(A_log)
     const float* norm;    // [d]
-    float* states;        // of the sequence: two copies, `copy` floats apart, of which the even positions read the first
-    float* out;           // [heads * d]
-    const u32* position;
-    u32* fault;
+    float* states;        // of the first slot: two copies, `copy` floats apart, of which the even positions read the first
+    float* out;           // [rows][heads * d]
+    const Turn* turns;    // [rows]
+    u32* fault;           // [rows]
     size_t copy;
     u32 matrix, history;  // where the layer's matrices and histories begin in a copy, in floats
-    u32 heads, d, taps_n, code;
+    u32 heads, d, taps_n, code, first_width, second_width;
     float bound, rms_eps;
 };
+static_assert(sizeof(Kda) == 144, "crates/glm-graph/src/cuda/abi.rs");
+
+// The parameters of this block's row.
+DEV void take_row(Kda& p) {
+    p.raw = of_row(p.raw, p.first_width), p.beta = of_row(p.beta, p.first_width);
+    p.forget = of_row(p.forget, p.second_width), p.gate = of_row(p.gate, p.second_width);
+    p.out = of_row(p.out, size_t(p.heads) * p.d), p.fault = of_row(p.fault, 1);
+}
 
 // Sum of squares of 128 values in shared memory in dot order, by a warp: a lane takes four of them.
 DEV float squares128(u32 at) {
@@ -46,11 +57,13 @@ DEV void keep_order() { asm volatile("" ::: "memory"); }
 extern "C" __global__ void __launch_bounds__(128) kda_step128(Kda p) {
     constexpr u32 D = 128;
     let_successor_begin();
+    take_row(p);
     const u32 head = blockIdx.x, at = threadIdx.x, channel = head * D + at, all = p.heads * D;
     const u32 q = 0, k = D * 4, decay = 2 * D * 4, raw = 3 * D * 4;
-    const u32 position = *p.position;
-    const float* before = p.states + (position & 1) * p.copy;
-    float* after = p.states + (~position & 1) * p.copy;
+    const Turn turn = turn_of(p.turns);
+    float* const states = in_slot(p.states, turn);
+    const float* before = states + (turn.position & 1) * p.copy;
+    float* after = states + (~turn.position & 1) * p.copy;
     const float* matrix = before + p.matrix + size_t(head) * D * D + at;
     float s[D];
 #pragma unroll
@@ -130,13 +143,15 @@ extern "C" __global__ void __launch_bounds__(128) kda_step128(Kda p) {
 // Heads of any width, any number of taps.
 extern "C" __global__ void __launch_bounds__(THREADS) kda_step(Kda p) {
     let_successor_begin();
+    take_row(p);
     const u32 d = p.d, head = blockIdx.x, past = p.taps_n - 1;
     // q, k, v, decay, output: d floats each; then the state, d * d.
     const u32 q = 0, k = d * 4, v = 2 * d * 4, decay = 3 * d * 4, raw = 4 * d * 4, scratch = 5 * d * 4;
     const u32 state = (scratch + 64 + 15) / 16 * 16;
-    const u32 position = *p.position;
-    const float* before = p.states + (position & 1) * p.copy;
-    float* after = p.states + (~position & 1) * p.copy;
+    const Turn turn = turn_of(p.turns);
+    float* const states = in_slot(p.states, turn);
+    const float* before = states + (turn.position & 1) * p.copy;
+    float* after = states + (~turn.position & 1) * p.copy;
 
     // The state does not depend on what this token's products say.
     const float* matrix = before + p.matrix + size_t(head) * d * d;

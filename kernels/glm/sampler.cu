@@ -1,5 +1,7 @@
-// From logits to a token: three launches, of which a greedy step needs the first and the end of the last.
+// From logits to a token, for each row: three launches, of which a greedy step needs the first and the end of the last. Rows of logits
+// and of what comes of them are `vocab` values apart.
 #include "sampler.cuh"
+#include "turn.cuh"
 
 // A logit after bias, penalties and bans.
 DEV float adjusted_logit(const Drawing& d, float logit, u32 token) {
@@ -21,6 +23,7 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS)
     sample_adjust(const float* logits, u32 vocab, Choice* choice, float* adjusted, u32* fault, u32 code) {
     let_successor_begin();
     wait_for_predecessor();
+    logits = of_row(logits, vocab), adjusted = of_row(adjusted, vocab), choice = of_row(choice, 1), fault = of_row(fault, 1);
     const u32 token = blockIdx.x * SAMPLE_THREADS + threadIdx.x, mode = choice->drawing.mode;
     u64 best = 0;
     if (token < vocab) {
@@ -56,6 +59,7 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS) sample_count(const 
     constexpr u32 PARTS = 5, EACH = BINS * 4, LOW = (1u << 20) - 1;
     let_successor_begin();
     wait_for_predecessor();
+    adjusted = of_row(adjusted, vocab), choice = of_row(choice, 1);
     if (!draws(choice)) return;
     const u32 token = blockIdx.x * SAMPLE_THREADS + threadIdx.x, own = threadIdx.x * 4;
     for (u32 part = 0; part < PARTS; part++) shared_at<u32>(part * EACH + own) = 0;
@@ -171,6 +175,7 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS)
     sample_draw(const float* adjusted, u32 vocab, Choice* choice, u64* list, u32* fault) {
     let_successor_begin();
     wait_for_predecessor();
+    adjusted = of_row(adjusted, vocab), choice = of_row(choice, 1), list = of_row(list, vocab), fault = of_row(fault, 1);
     const Drawing& d = choice->drawing;
     u32 token = d.mode == NO_DRAW ? NO_TOKEN : token_of(choice->best);
     if (draws(choice)) {

@@ -14,6 +14,7 @@ mod cpu;
 mod cuda;
 mod error;
 mod executor;
+mod fill;
 mod generate;
 pub mod hyper;
 pub mod indexer;

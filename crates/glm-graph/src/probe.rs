@@ -5,6 +5,7 @@ use crate::cpu::{CpuExecutor, HiddenRows, Observer};
 pub use crate::cuda::{DeviceProducts, DeviceSampler};
 use crate::error::ExecError;
 use crate::executor::{SeqId, Token};
+use crate::state::{Checkpoint, LayerState};
 
 /// As [`CpuExecutor::score_hidden`], with every layer's streams, routes and selections shown to `observer`.
 ///
@@ -51,6 +52,24 @@ pub fn layer(executor: &mut CpuExecutor, layer: usize, streams: &[f32]) -> Resul
 /// A token out of range.
 pub fn embedding(executor: &mut CpuExecutor, tokens: &[Token]) -> Result<Vec<f32>, ExecError> {
     executor.embedding(tokens)
+}
+
+/// Puts a NaN into a copy of a sequence: into the first layer's recurrent matrix, or its newest latent. The sequence that it is
+/// restored into fails with its next token.
+pub fn poison(checkpoint: &mut Checkpoint) {
+    match checkpoint.sequence.layers.first_mut() {
+        Some(LayerState::Kda(state)) => {
+            if let Some(value) = state.matrix.last_mut() {
+                *value = f32::NAN;
+            }
+        }
+        Some(LayerState::Dsa(state)) => {
+            if let Some(value) = state.open_keys.last_mut() {
+                *value = f32::NAN;
+            }
+        }
+        None => {}
+    }
 }
 
 /// State of a KDA layer.

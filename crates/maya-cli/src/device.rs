@@ -30,7 +30,7 @@ mod cuda {
     use crate::output::bytes;
     use crate::progress::Progress;
 
-    /// Sequences that can be open at once: the one that is answered, and one that is kept for the next message.
+    /// Sequences that can be open at once at least: the one that is answered, and one that is kept for the next message.
     const SEQUENCES: usize = 2;
 
     pub(super) fn choose(
@@ -38,6 +38,7 @@ mod cuda {
         model: &Arc<Model>,
         options: &CpuOptions,
         name: &str,
+        sequences: usize,
     ) -> Result<Option<Exec>> {
         let wanted = match &args.device {
             Device::Cpu => {
@@ -63,8 +64,8 @@ mod cuda {
                 }
             };
         }
-        let Some((text, ordinal)) = wanted else { return automatic(args, model, options, name) };
-        let exec = make(cuda_options(args, options, model, ordinal)?, model);
+        let Some((text, ordinal)) = wanted else { return automatic(args, model, options, name, sequences) };
+        let exec = make(cuda_options(args, options, model, ordinal, sequences)?, model);
         let exec = exec.with_context(|| format!("--device {text} cannot run {name}"))?;
         Ok(Some(Exec::Cuda(Box::new(exec))))
     }
@@ -75,6 +76,7 @@ mod cuda {
         model: &Arc<Model>,
         options: &CpuOptions,
         name: &str,
+        sequences: usize,
     ) -> Result<Option<Exec>> {
         // No driver, or one that is too old: the processor works everywhere.
         let gpu = match Gpu::all() {
@@ -85,7 +87,7 @@ mod cuda {
             }
         };
         let Some(gpu) = gpu else { return Ok(None) };
-        let cuda = cuda_options(args, options, model, gpu.ordinal)?;
+        let cuda = cuda_options(args, options, model, gpu.ordinal, sequences)?;
         match make(cuda, model) {
             Ok(exec) => Ok(Some(Exec::Cuda(Box::new(exec)))),
             Err(error) => {
@@ -112,12 +114,13 @@ mod cuda {
         options: &CpuOptions,
         model: &Model,
         device: u32,
+        sequences: usize,
     ) -> Result<CudaOptions> {
         let mut it = CudaOptions {
             device,
             kv: options.kv,
             ctx: options.ctx,
-            sequences: SEQUENCES,
+            sequences: sequences.max(SEQUENCES),
             vram: None,
             span: None,
             store: StoreOptions::from_environment(crate::cmd::kernels::PACK)?,
@@ -205,8 +208,9 @@ pub fn choose(
     model: &Arc<Model>,
     options: &CpuOptions,
     name: &str,
+    sequences: usize,
 ) -> Result<Option<Exec>> {
-    cuda::choose(args, model, options, name)
+    cuda::choose(args, model, options, name, sequences)
 }
 
 /// An executor like `old`, which is dropped first; `None` if that was the CPU's.
@@ -235,7 +239,7 @@ pub fn load_json(_: &Exec) -> Json {
 /// # Errors
 /// A device was asked for by name.
 #[cfg(not(feature = "cuda"))]
-pub fn choose(args: &EngineArgs, _: &Arc<Model>, _: &CpuOptions, _: &str) -> Result<Option<Exec>> {
+pub fn choose(args: &EngineArgs, _: &Arc<Model>, _: &CpuOptions, _: &str, _: usize) -> Result<Option<Exec>> {
     match &args.device {
         Device::Cuda(device) => bail!("--device {device}: this build has no CUDA executor; use --device cpu"),
         _ => {

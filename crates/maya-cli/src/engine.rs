@@ -69,7 +69,7 @@ impl Engine {
         plan.state = plan.state.saturating_mul(sequences);
         plan.caches = plan.caches.saturating_mul(sequences);
         let model = Arc::new(model);
-        if let Some(exec) = device::choose(args, &model, &options, &name)? {
+        if let Some(exec) = device::choose(args, &model, &options, &name, sequences as usize)? {
             let (tiers, load_time) = (None, started.elapsed());
             return Ok(Self { name, model, exec, options, plan, tiers, load_time, file_bytes });
         }

@@ -19,14 +19,16 @@ void mix_any(const float* weights, const u8* rows, const u32* pools, const u32* 
     dsa_attend::mix_any<Row>(weights, rows, pools, dsa_attend::attended(*position, kpool, top), out, heads, latent, kpool, stride);
 }
 
+struct alignas(16) Turn { u64 slot; u32 position, reserved; };
 struct Case {
+    Turn turn;
     u32 heads, latent, kpool, top, position, half, stride;
     float scale = 0.0883883461f;
     std::vector<float> queries, wide;  // rows as f32
     std::vector<u8> rows, gathered;
     std::vector<u32> pools, at;        // chosen, attended positions
     Case(u32 heads, u32 latent, u32 kpool, u32 top, u32 position, u32 half, u64 seed)
-        : heads(heads), latent(latent), kpool(kpool), top(top), position(position), half(half) {
+        : turn{0, position, 0}, heads(heads), latent(latent), kpool(kpool), top(top), position(position), half(half) {
         Random r(seed);
         stride = ((top + 1) * kpool + 3) & ~3u;
         queries = r.normals(size_t(heads) * latent, 0.5f), wide = r.normals(size_t(position + 1) * latent);
@@ -86,13 +88,17 @@ struct Case {
     }
 };
 
+// As the unit calls it.
+template <typename T, typename U, typename V, typename W, typename... Rest>
+const W* turns(void (*)(T, U, V, const W*, Rest...), const Turn* turn) { return reinterpret_cast<const W*>(turn); }
+
 template <typename Scores, typename Softmax, typename Mix>
 void one(const char* name, Scores scores_kernel, Softmax softmax, Mix mix, Case c) {
     printf("%s: %u heads of %u, position %u, %s\n", name, c.heads, c.latent, c.position, c.half ? "f16" : "f32");
     const bool fast = c.latent == 512 && c.heads % 8 == 0;
     const u32 bytes = c.half ? 2 : 4, parts = (c.heads + 31) / 32, blocks = 132 / parts / 8;
     std::vector<float> scores(size_t(c.heads) * c.stride, -9.0f), mixed(size_t(c.heads) * c.latent, -9.0f);
-    launch(scores_kernel, dim3(blocks, parts), 512, 32 * 512 * bytes, c.queries.data(), c.rows.data(), c.pools.data(), &c.position,
+    launch(scores_kernel, dim3(blocks, parts), 512, 32 * 512 * bytes, c.queries.data(), c.rows.data(), c.pools.data(), turns(scores_kernel, &c.turn),
            scores.data(), c.gathered.data(), c.heads, c.latent, c.kpool, c.top, c.stride, c.half, c.scale);
     std::vector<float> want = c.reference_scores();
     same("scores", scores, want);
@@ -102,12 +108,12 @@ void one(const char* name, Scores scores_kernel, Softmax softmax, Mix mix, Case 
                c.rows.data(), c.pools.data(), &c.position, any.data(), c.heads, c.latent, c.kpool, c.top, c.stride, c.scale);
         same("scores, fast and any", scores, any);
     }
-    launch(softmax, c.heads, 512, 4 * (32 + (c.stride + 255) / 256), scores.data(), &c.position, c.kpool, c.top, c.stride);
+    launch(softmax, c.heads, 512, 4 * (32 + (c.stride + 255) / 256), scores.data(), turns(scores_kernel, &c.turn), c.kpool, c.top, c.stride);
     c.reference_softmax(want);
     same("softmax", scores, want);
     const u32 stages = c.half ? 5 : 3, stage = 128 * 32 * bytes + 8 * 132 * 4;
     launch(mix, fast ? c.heads / 8 * 16 : (c.heads * c.latent + 127) / 128, 128, stages * stage, scores.data(), c.rows.data(), c.pools.data(),
-           &c.position, c.gathered.data(), mixed.data(), c.heads, c.latent, c.kpool, c.top, c.stride, c.half);
+           turns(scores_kernel, &c.turn), c.gathered.data(), mixed.data(), c.heads, c.latent, c.kpool, c.top, c.stride, c.half);
     same("mix", mixed, c.reference_mix(want));
     if (fast) {
         std::vector<float> any(mixed.size(), -9.0f);

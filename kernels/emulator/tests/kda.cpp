@@ -8,6 +8,7 @@ using namespace test;
 
 struct Inputs {
     u32 heads, d, taps_n, position;
+    struct alignas(16) Turn { u64 slot; u32 position, reserved; } turn;
     std::vector<float> raw, forget, gate, beta, taps, bias, decay, norm, states, out;
     size_t copy;
     u32 matrix, history, fault = 0;
@@ -20,10 +21,13 @@ struct Inputs {
         states = r.normals(2 * copy, 0.3f);
         out.assign(all, -1.0f);
     }
+    // The states behind a slot's distance, to see that it is added.
     template <typename P>
     P arguments() {
+        turn = {64, position, 0};
         return {raw.data(), forget.data(), gate.data(), beta.data(), taps.data(), bias.data(), decay.data(), norm.data(),
-                states.data(), out.data(), &position, &fault, copy, matrix, history, heads, d, taps_n, 77, -5.0f, 1e-5f};
+                states.data() - 16, out.data(), reinterpret_cast<decltype(P::turns)>(&turn), &fault, copy, matrix, history, heads, d,
+                taps_n, 77, 0, 0, -5.0f, 1e-5f};
     }
     size_t shared() const { return (5 * d * 4 + 64 + 15) / 16 * 16 + d * d * 4; }
 };

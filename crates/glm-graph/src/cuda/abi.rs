@@ -82,7 +82,13 @@ pub(super) struct Site {
     pub reserved: u32,
 }
 
-/// One token of a KDA layer.
+/// Sequences of a pass at most (kernels/glm/begin.cu).
+pub(super) const MOST_TURNS: usize = 8;
+
+/// Bytes of a `Turn` of kernels/include/turn.cuh.
+pub(super) const TURN_BYTES: u64 = 16;
+
+/// One token of each of several sequences in a KDA layer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(super) struct Kda {
@@ -96,7 +102,7 @@ pub(super) struct Kda {
     pub norm: u64,
     pub states: u64,
     pub out: u64,
-    pub position: u64,
+    pub turns: u64,
     pub fault: u64,
     /// Values of a copy of the state.
     pub copy: u64,
@@ -106,6 +112,8 @@ pub(super) struct Kda {
     pub d: u32,
     pub taps_n: u32,
     pub code: u32,
+    pub first_width: u32,
+    pub second_width: u32,
     pub bound: f32,
     pub rms_eps: f32,
 }
@@ -158,18 +166,20 @@ pub(super) struct Drawing {
 /// Bytes of what a draw needs beside the logits: `Choice` of kernels/include/sampler.cuh.
 pub(super) const CHOICE_BYTES: u64 = 88 + 24 * 1024;
 
-/// What a step begins with.
+/// What a step of a sequence begins with.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(super) struct Begin {
     pub embeddings: u64,
     pub last: u64,
     pub streams: u64,
-    pub position_at: u64,
+    pub turn: u64,
     pub history: u64,
     pub counts: u64,
     pub choice: u64,
     pub drawing: Drawing,
+    /// Bytes from the first slot to the sequence's.
+    pub slot: u64,
     pub token: u32,
     pub position: u32,
     pub vocab: u32,
@@ -184,11 +194,18 @@ pub(super) struct Begin {
     pub to: u32,
 }
 
+/// The steps of a pass.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+pub(super) struct Begins {
+    pub row: [Begin; MOST_TURNS],
+}
+
 // The sizes that the compiler of the device code gives the same structures.
 const _: () = assert!(size_of::<Task>() == 80);
 const _: () = assert!(size_of::<Tasks>() == MAX_TASKS * 80 + 4 * (2 * MAX_TASKS + 1) + 4);
 const _: () = assert!(size_of::<Site>() == 160);
-const _: () = assert!(size_of::<Kda>() == 136);
+const _: () = assert!(size_of::<Kda>() == 144);
 const _: () = assert!(size_of::<Router>() == 96);
 const _: () = assert!(size_of::<Drawing>() == 72);
-const _: () = assert!(size_of::<Begin>() == 176);
+const _: () = assert!(size_of::<Begin>() == 184);

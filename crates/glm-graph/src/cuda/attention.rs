@@ -1,9 +1,10 @@
-//! Latent attention of one token: products, what it adds to the caches, which positions it attends to, and attention.
+//! Latent attention of one token, or of one of each of several sequences: products, what it adds to the caches, which positions it
+//! attends to, and attention.
 
 use quant_kernels::cuda::{Args, DriverError, Grid};
 
-use super::scratch::{capacity, row_stride};
-use super::token::Pass;
+use super::scratch::{capacity, choice_words, dsa_width, row_stride};
+use super::token::{MixerBuffers, Pass};
 use super::weights::DsaPlaces;
 use crate::state::Kv;
 
@@ -39,7 +40,8 @@ impl Pass<'_> {
         let products: Vec<_> =
             w.first.iter().enumerate().map(|(i, w)| self.product(w, x, first(i))).collect();
         self.products("dsa in", &products)?;
-        self.prepare(w, [first(0), first(1), first(2), first(3)])?;
+        let buffers = self.buffers();
+        self.prepare(w, &buffers)?;
         let queries = c.heads * c.key_dim;
         self.products(
             "dsa queries",
@@ -48,12 +50,12 @@ impl Pass<'_> {
                 self.product(&w.index_q_b, self.at(s.low), self.behind(s.second, queries)),
             ],
         )?;
-        self.choose(w, self.behind(s.second, queries), first(4))?;
+        self.choose(w, &buffers)?;
         // Each head's queries meet its own matrix.
         let mut absorb = self.product(&w.k_b, self.at(s.second), self.at(s.absorbed));
         absorb.task.x_rows = c.latent as u32;
         self.products("absorb", &[absorb])?;
-        self.attend(w)?;
+        self.attend(w, &buffers)?;
         let mut expand = self.product(&w.v_b, self.at(s.mixed), self.at(s.joined));
         expand.task.x_rows = c.value_dim as u32;
         self.products("expand", &[expand])?;
@@ -64,24 +66,28 @@ impl Pass<'_> {
         u32::from(self.kv == Kv::F16)
     }
 
-    fn prepare(&self, w: &DsaPlaces, [q_a, kv_a, keys, gates]: [u64; 4]) -> Result<(), DriverError> {
+    /// What the rows add to their sequences' caches, and the normed inputs of their queries.
+    pub(super) fn prepare(&self, w: &DsaPlaces, rows: &MixerBuffers) -> Result<(), DriverError> {
         let (c, s, cache) = (self.config, self.scratch, &self.slot.caches[w.nth]);
+        let part = |at: usize| rows.first + 4 * at as u64;
+        let keys = c.q_rank + c.latent;
         let args = Args::new()
-            .pointer(q_a)
-            .pointer(kv_a)
-            .pointer(keys)
-            .pointer(gates)
+            .pointer(part(0))
+            .pointer(part(c.q_rank))
+            .pointer(part(keys))
+            .pointer(part(keys + c.index_dim))
             .pointer(self.at(w.q_a_norm))
             .pointer(self.at(w.kv_a_norm))
             .pointer(self.at(w.k_norm))
             .pointer(self.at(w.k_bias))
             .pointer(self.at(w.ape))
-            .pointer(self.at(s.position))
-            .pointer(self.at(s.low))
+            .pointer(self.at(s.turns))
+            .pointer(rows.low)
             .pointer(self.at(cache.latents))
             .pointer(self.at(cache.open_keys))
             .pointer(self.at(cache.open_gates))
             .pointer(self.at(cache.pooled))
+            .u32(dsa_width(c) as u32)
             .u32(c.q_rank as u32)
             .u32(c.latent as u32)
             .u32(c.index_dim as u32)
@@ -90,59 +96,65 @@ impl Pass<'_> {
             .f32(c.rms_eps)
             .f32(c.ln_eps);
         let longest = c.q_rank.div_ceil(256).max(c.latent.div_ceil(256)).max(c.index_dim) as u32;
-        let grid = Grid::new(3, 256).with_smem(4 * longest).early();
+        let grid = Grid::of([3, 1, rows.n], [256, 1, 1]).with_smem(4 * longest).early();
         self.put("dsa prepare", &self.kernels.dsa.prepare, grid, args)
     }
 
     /// Scores of the pools, and the best of them.
-    fn choose(&self, w: &DsaPlaces, queries: u64, weights: u64) -> Result<(), DriverError> {
+    pub(super) fn choose(&self, w: &DsaPlaces, rows: &MixerBuffers) -> Result<(), DriverError> {
         let (c, s, cache) = (self.config, self.scratch, &self.slot.caches[w.nth]);
-        let (kpool, top) = (c.kpool as u32, c.top_pools() as u32);
+        let (kpool, top, capacity) = (c.kpool as u32, c.top_pools() as u32, capacity(c, self.ctx));
+        let words = choice_words(capacity) as u32;
+        let (queries, capacity) = (c.heads * c.key_dim, capacity as u32);
+        let weights = dsa_width(c) - c.index_heads;
         let scale = ((c.index_heads * c.index_dim) as f32).sqrt().recip();
         let args = Args::new()
-            .pointer(queries)
-            .pointer(weights)
+            .pointer(rows.second + 4 * queries as u64)
+            .pointer(rows.first + 4 * weights as u64)
             .pointer(self.at(cache.pooled))
-            .pointer(self.at(s.position))
+            .pointer(self.at(s.turns))
             .pointer(self.at(s.pool_scores))
+            .u32((queries + c.index_heads * c.index_dim) as u32)
+            .u32(dsa_width(c) as u32)
+            .u32(capacity)
             .u32(c.index_heads as u32)
             .u32(c.index_dim as u32)
             .u32(kpool)
             .u32(top)
             .f32(scale);
-        let grid = Grid::new(3 * self.room.processors, INDEX_THREADS).with_smem(INDEX_SMEM).early();
-        self.put("index scores", &self.kernels.dsa.scores, grid, args)?;
+        let grid = |x: u32, threads: u32, smem: u32| {
+            Grid::of([x, 1, rows.n], [threads, 1, 1]).with_smem(smem).early()
+        };
+        // Blocks for one row fill the device.
+        let blocks = (3 * self.room.processors).div_ceil(rows.n);
+        let grid_of_scores = grid(blocks, INDEX_THREADS, INDEX_SMEM);
+        self.put("index scores", &self.kernels.dsa.scores, grid_of_scores, args)?;
         // No context needs a choice that has no more pools than are chosen.
         if self.ctx < (c.top_pools() + 1) * c.kpool {
             return Ok(());
         }
-        let (scores, position, counts) = (self.at(s.pool_scores), self.at(s.position), self.at(s.counts));
-        let args = Args::new().pointer(scores).pointer(position).pointer(counts).u32(kpool).u32(top);
-        let grid = Grid::new(COUNT_BLOCKS, COUNT_THREADS).with_smem(COUNT_SMEM).early();
-        self.put("top count", &self.kernels.dsa.count, grid, args)?;
-        let args = Args::new()
-            .pointer(scores)
-            .pointer(position)
-            .pointer(self.at(s.pools))
-            .pointer(counts)
-            .u32(kpool)
-            .u32(top)
-            .u32(capacity(c, self.ctx) as u32);
-        let grid = Grid::new(CHOICE_BLOCKS, CHOICE_THREADS).with_smem(CHOICE_SMEM).early();
-        self.put("top choose", &self.kernels.dsa.choose, grid, args)
+        let (scores, turns, counts) = (self.at(s.pool_scores), self.at(s.turns), self.at(s.counts));
+        let numbers = |args: Args| args.u32(kpool).u32(top).u32(capacity).u32(words);
+        let args = numbers(Args::new().pointer(scores).pointer(turns).pointer(counts));
+        let some = grid(COUNT_BLOCKS, COUNT_THREADS, COUNT_SMEM);
+        self.put("top count", &self.kernels.dsa.count, some, args)?;
+        let args = Args::new().pointer(scores).pointer(turns).pointer(self.at(s.pools)).pointer(counts);
+        let some = grid(CHOICE_BLOCKS, CHOICE_THREADS, CHOICE_SMEM);
+        self.put("top choose", &self.kernels.dsa.choose, some, numbers(args))
     }
 
-    fn attend(&self, w: &DsaPlaces) -> Result<(), DriverError> {
+    /// From queries to mixed latents.
+    pub(super) fn attend(&self, w: &DsaPlaces, rows: &MixerBuffers) -> Result<(), DriverError> {
         let (c, s, cache) = (self.config, self.scratch, &self.slot.caches[w.nth]);
         let (heads, latent) = (c.heads as u32, c.latent as u32);
         let (kpool, top, stride) = (c.kpool as u32, c.top_pools() as u32, row_stride(c, self.ctx) as u32);
         let bytes = self.kv.bytes() as u32;
-        let (latents, pools, position) = (self.at(cache.latents), self.at(s.pools), self.at(s.position));
+        let (latents, pools, turns) = (self.at(cache.latents), self.at(s.pools), self.at(s.turns));
         let args = Args::new()
-            .pointer(self.at(s.absorbed))
+            .pointer(rows.absorbed)
             .pointer(latents)
             .pointer(pools)
-            .pointer(position)
+            .pointer(turns)
             .pointer(self.at(s.attention))
             .pointer(self.at(s.gathered))
             .u32(heads)
@@ -153,20 +165,21 @@ impl Pass<'_> {
             .u32(self.is_half())
             .f32((c.key_dim as f32).sqrt().recip());
         let parts = heads.div_ceil(SCORE_HEADS);
-        let grid = Grid::of([(self.room.processors / parts).max(1), parts, 1], [SCORE_THREADS, 1, 1]);
+        let blocks = (self.room.processors / parts / rows.n).max(1);
+        let grid = Grid::of([blocks, parts, rows.n], [SCORE_THREADS, 1, 1]);
         let grid = grid.with_smem(TILE_ROWS * FAST_LATENT * bytes).early();
         self.put("attend scores", &self.kernels.dsa.attend, grid, args)?;
-        let args =
-            Args::new().pointer(self.at(s.attention)).pointer(position).u32(kpool).u32(top).u32(stride);
-        let grid = Grid::new(heads, SCORE_THREADS).with_smem(4 * (32 + stride.div_ceil(256))).early();
+        let args = Args::new().pointer(self.at(s.attention)).pointer(turns).u32(kpool).u32(top).u32(stride);
+        let grid = Grid::of([heads, 1, rows.n], [SCORE_THREADS, 1, 1]);
+        let grid = grid.with_smem(4 * (32 + stride.div_ceil(256))).early();
         self.put("attend softmax", &self.kernels.dsa.softmax, grid, args)?;
         let args = Args::new()
             .pointer(self.at(s.attention))
             .pointer(latents)
             .pointer(pools)
-            .pointer(position)
+            .pointer(turns)
             .pointer(self.at(s.gathered))
-            .pointer(self.at(s.mixed))
+            .pointer(rows.mixed)
             .u32(heads)
             .u32(latent)
             .u32(kpool)
@@ -178,8 +191,9 @@ impl Pass<'_> {
         let stages = if self.kv == Kv::F16 { 5 } else { 3 };
         let stage = MIX_TILE * 32 * bytes + MIX_HEADS * WEIGHT_ROW;
         // Two blocks on one multiprocessor would take twice the time while others have none.
-        let alone = if is_fast { self.room.smem / 2 + 1024 } else { 0 };
-        let grid = Grid::new(blocks, MIX_THREADS).with_smem((stages * stage).max(alone)).early();
+        let alone = if is_fast && rows.n == 1 { self.room.smem / 2 + 1024 } else { 0 };
+        let grid = Grid::of([blocks, 1, rows.n], [MIX_THREADS, 1, 1]);
+        let grid = grid.with_smem((stages * stage).max(alone)).early();
         self.put("attend mix", &self.kernels.dsa.mix, grid, args)
     }
 }

@@ -2,8 +2,9 @@
 
 use quant_kernels::cuda::{Args, DriverError, Grid};
 
-use super::abi::{Begin, DRAW, Drawing, GREEDY, NO_DRAW};
+use super::abi::{Begin, Begins, CHOICE_BYTES, DRAW, Drawing, GREEDY, MOST_TURNS, NO_DRAW, TURN_BYTES};
 use super::kernels::Draw;
+use super::scratch::SlotPlaces;
 use super::token::Pass;
 use crate::executor::Token;
 use crate::sampler::{SamplerParams, lowest, uniform};
@@ -16,9 +17,11 @@ const DRAW_SMEM: u32 = 32 * 8 + 64 + 1024 * (4 + 8 + 8 + 8 + 4) + 256 * (8 + 8);
 /// Bytes of what the host hears of a step: token and fault.
 pub(super) const ANSWER_BYTES: usize = 8;
 
-/// Device addresses of what a draw reads and writes.
+/// Device addresses of what draws read and write.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DrawPlaces {
+    /// Rows of logits, each with its own draw.
+    pub(super) rows: u32,
     pub(super) logits: u64,
     pub(super) vocab: u32,
     pub(super) choice: u64,
@@ -36,7 +39,8 @@ pub(super) type Put<'a> =
 impl DrawPlaces {
     /// Draws as `begin` was told to.
     pub(super) fn draw(&self, kernels: &Draw, put: Put<'_>) -> Result<(), DriverError> {
-        let grid = |smem| Grid::new(self.vocab.div_ceil(THREADS), THREADS).with_smem(smem).early();
+        let blocks = self.vocab.div_ceil(THREADS);
+        let grid = |smem| Grid::of([blocks, 1, self.rows], [THREADS, 1, 1]).with_smem(smem).early();
         let args = Args::new()
             .pointer(self.logits)
             .u32(self.vocab)
@@ -62,10 +66,13 @@ impl DrawPlaces {
     }
 }
 
-/// Puts a step's beginning on the stream.
-pub(super) fn begin(kernels: &Draw, begin: &Begin, put: Put<'_>) -> Result<(), DriverError> {
-    let grid = Grid::new(1 + begin.hidden.div_ceil(THREADS), THREADS);
-    put("begin", &kernels.begin, grid, Args::new().value(begin))
+/// Puts the beginning of steps on the stream: one, or several up to [`MOST_TURNS`].
+pub(super) fn begin(kernels: &Draw, rows: &[Begin], put: Put<'_>) -> Result<(), DriverError> {
+    assert!((1..=MOST_TURNS).contains(&rows.len()), "{} steps begin together", rows.len());
+    let mut all: Box<Begins> = Box::new(bytemuck::Zeroable::zeroed());
+    all.row[..rows.len()].copy_from_slice(rows);
+    let grid = Grid::of([1 + rows[0].hidden.div_ceil(THREADS), 1, rows.len() as u32], [THREADS, 1, 1]);
+    put("begin", &kernels.begin, grid, Args::new().value(&*all))
 }
 
 /// How the token at `position + 1` is drawn. Addresses of biases and counts count only where the parameters need them.
@@ -132,7 +139,7 @@ impl Counted {
 }
 
 /// What the pass's end does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum End {
     /// Nothing but telling the fault: there are no logits.
     States,
@@ -143,9 +150,11 @@ pub(super) enum End {
 }
 
 impl Pass<'_> {
+    /// Of one row, whose logits are the pass's.
     pub(super) fn draw_places(&self) -> DrawPlaces {
         let s = self.scratch;
         DrawPlaces {
+            rows: 1,
             logits: self.at(s.logits),
             vocab: self.weights.output.rows as u32,
             choice: self.at(s.choice),
@@ -157,8 +166,7 @@ impl Pass<'_> {
     }
 
     /// The launches after the pass.
-    pub(super) fn end(&self, end: End) -> Result<(), DriverError> {
-        let places = self.draw_places();
+    pub(super) fn end(&self, places: &DrawPlaces, end: End) -> Result<(), DriverError> {
         let put: Put<'_> = &|what, kernel, grid, args| self.put(what, kernel, grid, args);
         match end {
             End::States => {
@@ -168,26 +176,32 @@ impl Pass<'_> {
         }
     }
 
-    /// What a step begins with, counts and the draw left open.
-    pub(super) fn beginning(&self, fed: Option<Token>, position: usize, drawing: Drawing) -> Begin {
-        let (c, s, slot) = (self.config, self.scratch, self.slot);
+    /// What the step of a pass's row begins with, counts and the streams' place left open.
+    pub(super) fn beginning(
+        &self,
+        row: usize,
+        slot: &SlotPlaces,
+        fed: Option<Token>,
+        position: usize,
+        drawing: Drawing,
+    ) -> Begin {
+        let (c, s) = (self.config, self.scratch);
         let embed = self.weights.embed;
         Begin {
             embeddings: embed.map_or(0, |embed| self.at(embed.at)),
             last: if fed.is_none() { self.at(slot.sampled) } else { 0 },
-            streams: self.at(s.position) + 16,
-            position_at: self.at(s.position),
+            turn: self.at(s.turns) + TURN_BYTES * row as u64,
             history: self.at(slot.history),
             counts: self.at(slot.counts),
-            choice: self.at(s.choice),
+            choice: self.at(s.choice) + CHOICE_BYTES * row as u64,
             drawing,
+            slot: slot.states.0 - self.slot.states.0,
             token: fed.unwrap_or(0),
             position: position as u32,
             vocab: self.weights.output.rows as u32,
             format: embed.and_then(|embed| super::weights::row_format(embed.quant)).unwrap_or(0),
             row_bytes: embed.map_or(0, |embed| embed.row_bytes() as u32),
             hidden: c.hidden as u32,
-            streams_n: c.streams as u32,
             ..bytemuck::Zeroable::zeroed()
         }
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::draw::{ANSWER_BYTES, Counted, End, bias_table};
-use super::step::not_finite;
+use super::step::{Beginning, not_finite};
 use super::{CudaExecutor, launch};
 use crate::error::ExecError;
 use crate::executor::{SeqId, Step, StepRow, Ticket, Token, Want};
@@ -14,9 +14,21 @@ use crate::steps::{RowPlace, Sampled};
 /// Stands among a sequence's tokens for one that is not known yet.
 const UNKNOWN: Token = Token::MAX;
 
-/// Where the pinned output has an answer: behind the logits.
-pub(super) fn answer_at(vocab: usize, record: usize) -> usize {
-    (4 * vocab).next_multiple_of(ANSWER_BYTES) + ANSWER_BYTES * record
+/// Where the pinned output has an answer: behind the logits, of which a pass has `logits` values.
+pub(super) fn answer_at(logits: usize, record: usize) -> usize {
+    (4 * logits).next_multiple_of(ANSWER_BYTES) + ANSWER_BYTES * record
+}
+
+/// A step that goes on the stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) seq: SeqId,
+    /// `None` for the token that the step before, which is under way, samples.
+    pub(super) fed: Option<Token>,
+    pub(super) params: Option<&'a SamplerParams>,
+    /// Where its row belongs; `None` for a token of a prompt.
+    pub(super) place: Option<RowPlace>,
+    pub(super) wants_logits: bool,
 }
 
 /// A step that was put on the stream.
@@ -25,10 +37,11 @@ pub(super) struct Flight {
     seq: SeqId,
     slot: usize,
     position: usize,
-    /// Where its row belongs; `None` for a token of a prompt.
     place: Option<RowPlace>,
-    /// Which event and which record of the output.
+    /// Its row of the pass, which record of the output has its answer, and which event tells that the pass has ended.
+    row: usize,
     record: usize,
+    event: usize,
     wants_logits: bool,
     wants_token: bool,
     is_undone: bool,
@@ -49,92 +62,142 @@ struct Biases {
 }
 
 impl CudaExecutor {
-    /// Puts all steps on the stream.
+    /// Puts all steps on the stream, so many in a pass as go together.
     pub(super) fn take_off(&mut self, steps: &[Step], tokens: &[Option<Token>]) -> Result<Ticket, ExecError> {
         let ticket = self.answers.expect(steps);
-        for (at, (step, token)) in steps.iter().zip(tokens).enumerate() {
-            let place = RowPlace { ticket: ticket.0, at };
-            let end = if matches!(step.want, Want::Sample(_)) { End::Token } else { End::Rows };
-            match self.fly(step.seq, *token, end, step.want.params(), Some(place)) {
-                Ok(()) => {}
-                // The step before it has failed meanwhile.
-                Err(error @ ExecError::Broken(_)) => {
-                    let row = StepRow { seq: step.seq, logits: None, token: None, error: Some(error) };
-                    self.answers.fill(place, row);
-                }
-                Err(error) => {
-                    // Nobody gets the ticket.
-                    self.answers.take(ticket)?;
-                    return Err(error);
-                }
+        let wanted = steps.iter().zip(tokens).enumerate().map(|(at, (step, token))| Wanted {
+            seq: step.seq,
+            fed: *token,
+            params: step.want.params(),
+            place: Some(RowPlace { ticket: ticket.0, at }),
+            wants_logits: !matches!(step.want, Want::Sample(_)),
+        });
+        let wanted: Vec<Wanted<'_>> = wanted.collect();
+        for some in wanted.chunks(self.turns) {
+            if let Err(error) = self.fly_all(some) {
+                // Nobody gets the ticket.
+                self.answers.take(ticket)?;
+                return Err(error);
             }
         }
         Ok(ticket)
     }
 
-    /// Puts a step on the stream; `fed` is `None` for the token that the step before, which is under way, samples.
-    pub(super) fn fly(
-        &mut self,
-        seq: SeqId,
-        fed: Option<Token>,
-        end: End,
-        params: Option<&SamplerParams>,
-        place: Option<RowPlace>,
-    ) -> Result<(), ExecError> {
+    /// Puts steps on the stream as one pass, without those whose sequence has failed meanwhile: they are answered.
+    fn fly_all(&mut self, wanted: &[Wanted<'_>]) -> Result<(), ExecError> {
+        let end = if wanted.iter().any(|step| step.wants_logits) { End::Rows } else { End::Token };
+        self.make_room(wanted.len(), end)?;
+        for step in wanted {
+            match self.prepare(step) {
+                Ok(()) | Err(ExecError::Broken(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // Whatever was waited for has told its token by now, and perhaps that a sequence has failed.
+        let mut ready = Vec::with_capacity(wanted.len());
+        for step in wanted {
+            match (self.usable(step.seq).map(|_| ()), step.place) {
+                (Ok(()), _) => ready.push(*step),
+                (Err(error), Some(place)) => {
+                    let row = StepRow { seq: step.seq, logits: None, token: None, error: Some(error) };
+                    self.answers.fill(place, row);
+                }
+                (Err(error), None) => return Err(error),
+            }
+        }
+        if ready.is_empty() { Ok(()) } else { self.fly(&ready, end) }
+    }
+
+    /// Waits until `n` more steps can be on their way.
+    fn make_room(&mut self, n: usize, end: End) -> Result<(), ExecError> {
         // There is one place for logits, and one for rows of embeddings that the host takes apart.
         if end == End::Rows || self.weights.embed.is_none() {
             self.land_all()?;
         }
-        while self.flights.len() == self.events.len() {
+        while self.flights.len() + n > self.events.len() {
             self.land()?;
         }
-        let slot = self.usable(seq)?.slot;
+        Ok(())
+    }
+
+    /// Brings what a step needs.
+    fn prepare(&mut self, step: &Wanted<'_>) -> Result<(), ExecError> {
+        let slot = self.usable(step.seq)?.slot;
         // A step that was undone leaves its own token on the device.
         let last = self.flights.iter().rfind(|flight| flight.slot == slot);
-        if fed.is_none() && last.is_some_and(|last| last.is_undone) {
+        if step.fed.is_none() && last.is_some_and(|last| last.is_undone) {
             self.land_slot(slot)?;
         }
-        self.bring_history(seq)?;
-        self.bring_biases(slot, params)?;
-        // Whatever was waited for has told its token by now, and perhaps that the sequence has failed.
-        let sequence = self.usable(seq)?;
-        let position = sequence.tokens.len();
-        let fed = match (fed, sequence.sampled) {
-            (None, Sampled::Token(token)) => Some(token),
-            (fed, _) => fed,
-        };
-        self.recorded(slot, end)?;
-        let record = self.next_record;
-        self.begin(slot, fed, position, params, record, None)?;
-        if let Some(graph) = &self.graphs[slot][end as usize] {
+        self.bring_history(step.seq)?;
+        self.bring_biases(slot, step.params)
+    }
+
+    /// Puts one step on the stream that nobody has asked for: a token of a prompt.
+    pub(super) fn fly_alone(&mut self, seq: SeqId, token: Token, end: End) -> Result<(), ExecError> {
+        let step = Wanted { seq, fed: Some(token), params: None, place: None, wants_logits: false };
+        self.make_room(1, end)?;
+        self.prepare(&step)?;
+        self.fly(&[step], end)
+    }
+
+    /// Puts a pass on the stream; everything that its steps need is there.
+    fn fly(&mut self, wanted: &[Wanted<'_>], end: End) -> Result<(), ExecError> {
+        let (first, records) = (self.next_record, self.events.len());
+        let record_of = |row: usize| (first + row) % records;
+        let mut rows = Vec::with_capacity(wanted.len());
+        for (row, step) in wanted.iter().enumerate() {
+            let sequence = self.usable(step.seq)?;
+            let fed = match (step.fed, sequence.sampled) {
+                (None, Sampled::Token(token)) => Some(token),
+                (fed, _) => fed,
+            };
+            let (slot, position) = (sequence.slot, sequence.tokens.len());
+            rows.push(Beginning { slot, fed, position, params: step.params, record: record_of(row) });
+        }
+        let event = record_of(0);
+        self.recorded(rows.len(), end)?;
+        self.begin(&rows, None)?;
+        if let Some(graph) = self.graphs.get(&(rows.len(), end)) {
             launch::graph(&self.stream, graph)?;
         }
-        self.events[record].record(&self.stream)?;
-        self.next_record = (record + 1) % self.events.len();
+        self.events[event].record(&self.stream)?;
+        self.next_record = record_of(rows.len());
         let config = self.model.config();
         let moe_layers = (config.dense_layers..config.trunk).len() as u64;
-        self.counters.experts += moe_layers * config.experts_used as u64;
-        let wants_token = params.is_some();
-        let wants_logits = end == End::Rows && place.is_some();
-        let sequence = self.sequences.get_mut(&seq).ok_or(ExecError::UnknownSequence(seq))?;
-        sequence.tokens.push(fed.unwrap_or(UNKNOWN));
-        sequence.stored = sequence.tokens.len();
-        (sequence.last, sequence.sampled_before, sequence.broken_before) = (place, sequence.sampled, false);
-        sequence.sampled = if wants_token { Sampled::Coming } else { Sampled::Nothing };
-        let flight =
-            Flight { seq, slot, position, place, record, wants_logits, wants_token, is_undone: false };
-        self.flights.push_back(flight);
+        self.counters.experts += moe_layers * (rows.len() * config.experts_used) as u64;
+        for (row, (step, begun)) in wanted.iter().zip(&rows).enumerate() {
+            let Wanted { seq, place, .. } = *step;
+            let wants_token = step.params.is_some();
+            let sequence = self.sequences.get_mut(&seq).ok_or(ExecError::UnknownSequence(seq))?;
+            sequence.tokens.push(begun.fed.unwrap_or(UNKNOWN));
+            sequence.stored = sequence.tokens.len();
+            (sequence.last, sequence.sampled_before, sequence.broken_before) =
+                (place, sequence.sampled, false);
+            sequence.sampled = if wants_token { Sampled::Coming } else { Sampled::Nothing };
+            self.flights.push_back(Flight {
+                seq,
+                slot: begun.slot,
+                position: begun.position,
+                place,
+                row,
+                record: begun.record,
+                event,
+                wants_logits: step.wants_logits,
+                wants_token,
+                is_undone: false,
+            });
+        }
         Ok(())
     }
 
     /// Waits for the oldest step on its way and notes what came of it; an error that is that sequence's alone is handed back.
     pub(super) fn land(&mut self) -> Result<Option<ExecError>, ExecError> {
         let Some(flight) = self.flights.front().copied() else { return Ok(None) };
-        self.events[flight.record].synchronize()?;
+        self.events[flight.event].synchronize()?;
         self.flights.pop_front();
         let Flight { seq, position, .. } = flight;
         let vocab = self.model.vocab();
-        let [token, fault] = launch::heard(&self.output, answer_at(vocab, flight.record));
+        let [token, fault] = launch::heard(&self.output, answer_at(self.turns * vocab, flight.record));
         let sequence = self.sequences.get_mut(&seq).filter(|_| !flight.is_undone);
         let Some(sequence) = sequence else { return Ok(None) };
         let is_last = position + 1 == sequence.tokens.len();
@@ -158,7 +221,7 @@ impl CudaExecutor {
                 }
             }
             if flight.wants_logits {
-                row.logits = Some(launch::heard_floats(&self.output, vocab));
+                row.logits = Some(launch::heard_floats(&self.output, vocab * flight.row, vocab));
             }
             self.counters.decoded += u64::from(flight.place.is_some());
         }

@@ -55,11 +55,11 @@ pub(super) fn heard(from: &Pinned, at: usize) -> [u32; 2] {
     unsafe { [words.read_volatile(), words.wrapping_add(1).read_volatile()] }
 }
 
-/// The first `len` floats of pinned memory, that a copy wrote.
-pub(super) fn heard_floats(from: &Pinned, len: usize) -> Vec<f32> {
-    assert!(4 * len <= from.bytes(), "{len} floats of {} pinned bytes", from.bytes());
+/// `len` floats of pinned memory from float `first` on, that a copy wrote.
+pub(super) fn heard_floats(from: &Pinned, first: usize, len: usize) -> Vec<f32> {
+    assert!(4 * (first + len) <= from.bytes(), "{len} floats at {first} of {} pinned bytes", from.bytes());
     // SAFETY: as in `heard`; no later copy to them is put on the stream before this one was heard.
-    unsafe { std::slice::from_raw_parts(from.as_ptr().cast::<f32>(), len) }.to_vec()
+    unsafe { std::slice::from_raw_parts(from.as_ptr().cast::<f32>().wrapping_add(first), len) }.to_vec()
 }
 
 /// Puts a fill with zero of device memory on the stream.

@@ -44,8 +44,8 @@ impl DeviceSampler {
             candidates: DeviceSlice::zeroed(&context, vocab)?,
             counts: DeviceSlice::zeroed(&context, vocab)?,
             history: DeviceSlice::zeroed(&context, HISTORY)?,
-            // The sampled token, the fault, the position.
-            words: DeviceSlice::zeroed(&context, 3)?,
+            // The sampled token, the fault; the turn.
+            words: DeviceSlice::zeroed(&context, 8)?,
             choice: Buffer::new(&context, CHOICE_BYTES as usize)?,
             stream: Stream::new(&context)?,
             kernels,
@@ -85,7 +85,7 @@ impl DeviceSampler {
         let places =
             [self.words.address(), self.output.device_address(), self.bias.address(), self.counts.address()];
         let start = Begin {
-            position_at: self.words.address_of(2),
+            turn: self.words.address_of(4),
             history: self.history.address(),
             counts: self.counts.address(),
             choice: self.choice.address(),
@@ -98,6 +98,7 @@ impl DeviceSampler {
             ..bytemuck::Zeroable::zeroed()
         };
         let draw = DrawPlaces {
+            rows: 1,
             logits: self.logits.address(),
             vocab: vocab as u32,
             choice: self.choice.address(),
@@ -107,7 +108,7 @@ impl DeviceSampler {
             code: 1,
         };
         let put = |_, kernel: &_, grid, args| launch::kernel(&self.stream, kernel, grid, args);
-        begin(&self.kernels, &start, &put)?;
+        begin(&self.kernels, &[start], &put)?;
         draw.draw(&self.kernels, &put)?;
         self.stream.synchronize()?;
         let [token, _] = launch::heard(&self.output, 0);

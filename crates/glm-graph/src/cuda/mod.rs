@@ -7,6 +7,7 @@ mod abi;
 mod attention;
 mod draw;
 mod flight;
+mod kda;
 mod kernels;
 mod launch;
 mod load;
@@ -36,7 +37,8 @@ use crate::executor::{Counters, Executor, SeqId, Step, StepRow, Ticket, Token};
 use crate::model::Model;
 use crate::state::{Checkpoint, Kv};
 use crate::steps::{Answers, Limits, Standing};
-use draw::ANSWER_BYTES;
+use abi::MOST_TURNS;
+use draw::End;
 use flight::{Drawn, Flight};
 use kernels::Kernels;
 pub use load::LoadReport;
@@ -74,8 +76,8 @@ pub struct CudaOptions {
 /// One forward pass at a time on a device.
 pub struct CudaExecutor {
     // Dropped in this order: what was recorded, then what it names.
-    graphs: Vec<[Option<Graph>; 3]>,
-    /// One for each record of an answer in the output.
+    graphs: HashMap<(usize, End), Graph>,
+    /// One for each record of an answer in the output; the first of a pass's is its event.
     events: Vec<Event>,
     flights: VecDeque<Flight>,
     next_record: usize,
@@ -89,6 +91,8 @@ pub struct CudaExecutor {
     scratch: Scratch,
     span: SpanPlaces,
     slots: Vec<SlotPlaces>,
+    /// Sequences that one pass has steps of, at most.
+    turns: usize,
     kernels: Kernels,
     memory: Memory,
     plan: DevicePlan,
@@ -121,6 +125,7 @@ struct Layout {
     scratch: Scratch,
     span: SpanPlaces,
     slots: Vec<SlotPlaces>,
+    turns: usize,
     tables: HashMap<Quant, Place>,
 }
 
@@ -150,12 +155,15 @@ impl Layout {
             (!words.is_empty()).then(|| (*quant, plan.words(Part::Vectors, words.len())))
         });
         let tables = tables.collect();
-        let scratch = Scratch::plan(config, model.vocab(), options.kv, options.ctx, &mut plan);
+        // Without its row of embeddings on the device a step needs the host.
+        let together = if weights.embed.is_some() { MOST_TURNS.min(rows) } else { 1 };
+        let turns = options.sequences.clamp(1, together);
+        let scratch = Scratch::plan(config, model.vocab(), options.kv, options.ctx, turns, &mut plan);
         let span = SpanPlaces::plan(config, model.vocab(), options.ctx, rows, &mut plan);
         let slots = (0..options.sequences)
             .map(|_| SlotPlaces::plan(config, &weights, options.kv, options.ctx, &mut plan))
             .collect();
-        Self { plan, weights, scratch, span, slots, tables }
+        Self { plan, weights, scratch, span, slots, turns, tables }
     }
 }
 
@@ -209,7 +217,8 @@ impl CudaExecutor {
     ) -> Result<Self, ExecError> {
         let context = Context::new(options.device)?;
         let room = memory::room(&context, options.vram)?;
-        let Layout { plan, weights, scratch, span, slots, tables } = Layout::within(&model, &options, room);
+        let Layout { plan, weights, scratch, span, slots, turns, tables } =
+            Layout::within(&model, &options, room);
         let mut memory = Memory::take(&context, &plan, options.vram)?;
         let store = KernelStore::open(&context, options.store.clone());
         let addresses = tables.iter().map(|(quant, place)| (*quant, memory.at(*place))).collect();
@@ -229,16 +238,17 @@ impl CudaExecutor {
             span_faults: Pinned::new(&context, 4 * span.rows)?,
             span_output: Pinned::new(&context, 4 * span.logit_rows * model.vocab())?,
             span,
-            graphs: (0..options.sequences).map(|_| [const { None }; 3]).collect(),
+            graphs: HashMap::new(),
             events,
             flights: VecDeque::new(),
             next_record: 0,
-            input: Pinned::new(&context, 16 + 4 * config.hidden)?,
-            output: Pinned::new(&context, flight::answer_at(model.vocab(), 0) + ANSWER_BYTES * records)?,
+            input: Pinned::new(&context, 4 * config.hidden)?,
+            output: Pinned::new(&context, flight::answer_at(turns * model.vocab(), records))?,
             weights,
             scratch,
             free: (0..slots.len()).collect(),
             slots,
+            turns,
             kernels,
             memory,
             plan,

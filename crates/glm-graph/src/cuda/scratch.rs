@@ -1,6 +1,6 @@
-//! Buffers of a pass of one row, and of each sequence.
+//! Buffers of a pass of one row, what passes of a row of each of several sequences have beside a span's, and what a sequence has.
 
-use super::abi::CHOICE_BYTES;
+use super::abi::{CHOICE_BYTES, MOST_TURNS};
 use super::memory::{DevicePlan, Part, Place};
 use super::weights::Weights;
 use crate::config::{Config, MixerKind};
@@ -17,8 +17,10 @@ pub(super) struct Scratch {
     pub(super) ended: Place,
     /// Not zero once something was not finite.
     pub(super) fault: Place,
-    /// Tokens before this one.
-    pub(super) position: Place,
+    /// Whose tokens a pass's rows are.
+    pub(super) turns: Place,
+    /// The token's embedding in every stream.
+    pub(super) embedding: Place,
     /// A part's normed input.
     pub(super) x: Place,
     /// A part's output; the shared expert's where there are others.
@@ -35,12 +37,13 @@ pub(super) struct Scratch {
     pub(super) weights: Place,
     pub(super) slots: Place,
     pub(super) logits: Place,
-    /// What a draw needs beside them: bins and sums, adjusted logits, candidates.
+    /// What a draw needs beside them, for every turn: bins and sums, adjusted logits, candidates.
     pub(super) choice: Place,
     pub(super) adjusted: Place,
     pub(super) candidates: Place,
     pub(super) absorbed: Place,
     pub(super) mixed: Place,
+    /// From here on for every turn.
     pub(super) attention: Place,
     /// The attended rows in order.
     pub(super) gathered: Place,
@@ -60,17 +63,33 @@ pub(super) fn row_stride(c: &Config, ctx: usize) -> usize {
     ctx.min((c.top_pools() + 1) * c.kpool - 1).next_multiple_of(4)
 }
 
-/// Words that the choice among `pools` pools counts in (kernels/include/indexer.cuh).
-fn choice_words(pools: usize) -> usize {
-    64 + 2048 + 2 * pools.div_ceil(32) + 2 * pools
+/// Values of a row's first products in a KDA layer: q, k, v, the low ranks of both gates, write strengths.
+pub(super) fn kda_width(c: &Config) -> usize {
+    3 * c.kda_inner() + 2 * c.kda_dim + c.heads
+}
+
+/// And in a DSA layer: q_a, kv_a, the indexer's key, gate and head weights.
+pub(super) fn dsa_width(c: &Config) -> usize {
+    c.q_rank + c.latent + 2 * c.index_dim + c.index_heads
+}
+
+/// Words that the choice among `pools` pools counts in (kernels/include/indexer.cuh), in whole sixteens of bytes.
+pub(super) fn choice_words(pools: usize) -> usize {
+    (64 + 2048 + 2 * pools.div_ceil(32) + 2 * pools).next_multiple_of(4)
 }
 
 impl Scratch {
-    pub(super) fn plan(c: &Config, vocab: usize, kv: Kv, ctx: usize, plan: &mut DevicePlan) -> Self {
+    /// For passes of up to `turns` sequences.
+    pub(super) fn plan(
+        c: &Config,
+        vocab: usize,
+        kv: Kv,
+        ctx: usize,
+        turns: usize,
+        plan: &mut DevicePlan,
+    ) -> Self {
         let mut words = |len: usize| plan.words(Part::Scratch, len);
         let inner = c.kda_inner();
-        let kda = 3 * inner + 2 * c.kda_dim + c.heads;
-        let dsa = c.q_rank + c.latent + 2 * c.index_dim + c.index_heads;
         let queries = c.heads * c.key_dim + c.index_heads * c.index_dim;
         let gates = c.streams + c.streams * c.streams;
         let (pools, most) = (capacity(c, ctx), row_stride(c, ctx));
@@ -80,10 +99,11 @@ impl Scratch {
             partials: words((c.hc_rows() + 1) * c.residual().div_ceil(256)),
             ended: words(64),
             fault: words(1),
-            position: words(4 + c.residual()),
+            turns: words(4 * MOST_TURNS),
+            embedding: words(c.residual()),
             x: words(c.hidden),
             y: words(c.hidden),
-            first: words(kda.max(dsa)),
+            first: words(kda_width(c).max(dsa_width(c))),
             second: words((2 * inner).max(queries)),
             joined: words(inner.max(c.heads * c.value_dim)),
             low: words(c.q_rank),
@@ -94,16 +114,16 @@ impl Scratch {
             weights: words(c.experts_used),
             slots: words(2 * c.experts_used),
             logits: words(vocab),
-            choice: words(CHOICE_BYTES as usize / 4),
-            adjusted: words(vocab),
-            candidates: words(2 * vocab),
+            choice: words(turns * (CHOICE_BYTES as usize / 4)),
+            adjusted: words(turns * vocab),
+            candidates: words(turns * 2 * vocab),
             absorbed: words(c.heads * c.latent),
             mixed: words(c.heads * c.latent),
-            attention: words(c.heads * most),
-            gathered: words(most * c.latent * kv.bytes() / 4 + 1),
-            pool_scores: words(pools),
-            pools: words(c.top_pools()),
-            counts: words(choice_words(pools)),
+            attention: words(turns * c.heads * most),
+            gathered: words((turns * most * c.latent * kv.bytes()).div_ceil(4)),
+            pool_scores: words(turns * pools),
+            pools: words(turns * c.top_pools()),
+            counts: words(turns * choice_words(pools)),
         }
     }
 }

@@ -1,12 +1,13 @@
-//! Running recorded passes: tokens of a prompt one by one, and what a step is made of.
+//! Running recorded passes: tokens of a prompt one by one, and what steps are made of.
 
-use quant_kernels::cuda::Graph;
+use quant_kernels::cuda::{DriverError, Graph};
 
 use super::abi::Begin;
-use super::draw::{self, End, drawing};
+use super::draw::{self, DrawPlaces, End, drawing};
 use super::flight::answer_at;
+use super::span::{Span, SpanPlaces, Whose};
 use super::timeline::{LaunchTime, Timeline};
-use super::token::FIRST_LAYER;
+use super::token::{FIRST_LAYER, Pass};
 use super::{CudaExecutor, launch};
 use crate::error::ExecError;
 use crate::executor::{SeqId, Token};
@@ -34,6 +35,18 @@ macro_rules! pass {
     };
 }
 pub(super) use pass;
+
+/// What a step begins with, as far as its sequence says.
+#[derive(Clone, Copy)]
+pub(super) struct Beginning<'a> {
+    pub(super) slot: usize,
+    /// `None` for the token that the sequence's step before leaves on the device.
+    pub(super) fed: Option<Token>,
+    pub(super) position: usize,
+    pub(super) params: Option<&'a SamplerParams>,
+    /// Which record of the output takes the answer.
+    pub(super) record: usize,
+}
 
 /// Hears each position's logits.
 pub(super) type Rows<'a> = &'a mut dyn FnMut(usize, &[f32]);
@@ -91,100 +104,149 @@ impl CudaExecutor {
     fn run(&mut self, seq: SeqId, token: Token, with_logits: bool) -> Result<(), ExecError> {
         self.land_all()?;
         let end = if with_logits { End::Rows } else { End::States };
-        self.fly(seq, Some(token), end, None, None)?;
+        self.fly_alone(seq, token, end)?;
         match self.land()? {
             Some(error) => Err(error),
             None => Ok(()),
         }
     }
 
-    /// Records the pass of a slot, once.
-    pub(super) fn recorded(&mut self, slot: usize, end: End) -> Result<(), ExecError> {
-        if self.graphs[slot][end as usize].is_some() {
+    /// Records a pass of `n` rows, once.
+    pub(super) fn recorded(&mut self, n: usize, end: End) -> Result<(), ExecError> {
+        if self.graphs.contains_key(&(n, end)) {
             return Ok(());
         }
-        let pass = pass!(self, slot, None);
-        let (output, vocab) = (&mut self.output, self.model.vocab());
-        let logits = self.memory.at(self.scratch.logits);
+        let (pass, places) = (pass!(self, 0, None), &self.span);
+        let (output, bytes) = (&mut self.output, 4 * n * self.model.vocab());
         let graph = Graph::capture::<ExecError>(&self.stream, |stream| {
-            pass.record(end != End::States)?;
-            pass.end(end)?;
+            let logits = pass.steps(places, n, end)?;
             if end == End::Rows {
-                launch::down(stream, logits, 4 * vocab, output, 0)?;
+                launch::down(stream, logits, bytes, output, 0)?;
             }
             Ok(())
         })?;
         graph.upload(&self.stream)?;
-        self.graphs[slot][end as usize] = Some(graph);
+        self.graphs.insert((n, end), graph);
         Ok(())
     }
 
-    /// What a step of a slot begins with goes on the stream. Where the device cannot take the embedding's row apart the token is
-    /// known and the stream is idle.
+    /// What the steps of a pass begin with goes on the stream. Where the device cannot take the embedding's row apart there is one
+    /// step, its token is known and the stream is idle.
     pub(super) fn begin(
         &mut self,
-        slot: usize,
-        fed: Option<Token>,
-        position: usize,
-        params: Option<&SamplerParams>,
-        record: usize,
+        rows: &[Beginning<'_>],
         timeline: Option<&Timeline>,
     ) -> Result<(), ExecError> {
+        let config = self.model.config();
         if self.weights.embed.is_none() {
-            let (hidden, row) = (self.model.config().hidden, fed.unwrap_or(0) as usize);
-            self.input.slice_mut::<u32>()[0] = position as u32;
-            let values = &mut self.input.slice_mut::<f32>()[4..][..hidden];
+            let row = rows[0].fed.unwrap_or(0) as usize;
+            let values = &mut self.input.slice_mut::<f32>()[..config.hidden];
             self.model.weights().embed.row(self.model.gguf(), row, values);
-            launch::up(&self.stream, &self.input, self.input.bytes(), self.memory.at(self.scratch.position))?;
+            let to = self.memory.at(self.scratch.embedding);
+            launch::up(&self.stream, &self.input, self.input.bytes(), to)?;
         }
-        let counted = self.drawn[slot].counted;
-        let next = counted.next(params, position);
         let vocab = self.model.vocab();
-        let answer = self.output.device_address() + answer_at(vocab, record) as u64;
-        let pass = pass!(self, slot, timeline);
-        let places = &self.slots[slot];
-        let draw = [pass.at(places.sampled), answer, pass.at(places.bias), pass.at(places.counts)];
-        let begin = Begin {
-            counted_from: counted.from,
-            counted_to: counted.to,
-            from: next.from,
-            to: next.to,
-            ..pass.beginning(fed, position, drawing(params, position, vocab, draw))
-        };
-        draw::begin(&self.kernels.draw, &begin, &|what, kernel, grid, args| {
+        let pass = pass!(self, 0, timeline);
+        let mut begins = Vec::with_capacity(rows.len());
+        for (row, step) in rows.iter().enumerate() {
+            let (slot, counted) = (&self.slots[step.slot], self.drawn[step.slot].counted);
+            let next = counted.next(step.params, step.position);
+            let answer = self.output.device_address() + answer_at(self.turns * vocab, step.record) as u64;
+            let draw = [pass.at(slot.sampled), answer, pass.at(slot.bias), pass.at(slot.counts)];
+            // One row has its streams, several have their embeddings where a span has them.
+            let (streams, streams_n) = match rows.len() {
+                1 => (pass.at(self.scratch.embedding), config.streams),
+                _ => (pass.behind(self.span.y, row * config.hidden), 1),
+            };
+            begins.push(Begin {
+                streams,
+                streams_n: streams_n as u32,
+                counted_from: counted.from,
+                counted_to: counted.to,
+                from: next.from,
+                to: next.to,
+                ..pass.beginning(
+                    row,
+                    slot,
+                    step.fed,
+                    step.position,
+                    drawing(step.params, step.position, vocab, draw),
+                )
+            });
+            self.drawn[step.slot].counted = next;
+        }
+        draw::begin(&self.kernels.draw, &begins, &|what, kernel, grid, args| {
             pass.put(what, kernel, grid, args)
         })?;
-        self.drawn[slot].counted = next;
         Ok(())
     }
 
-    /// Runs a sequence's next step launch by launch, with an event after each, and forgets it: nothing of the sequence
-    /// changes but what the next step overwrites. It draws as the default parameters say.
+    /// Runs the next steps of sequences launch by launch as one pass, with an event after each, and forgets them: nothing of
+    /// the sequences changes but what their next steps overwrite. They draw as the default parameters say.
     ///
     /// # Errors
-    /// Unknown or failed sequence, a step without an answer, or the driver's.
-    pub fn profile(&mut self, seq: SeqId) -> Result<Vec<LaunchTime>, ExecError> {
-        let (slot, position, token) = {
-            let sequence = self.usable(seq)?;
-            (sequence.slot, sequence.tokens.len(), sequence.tokens.last().copied().unwrap_or(0))
-        };
-        self.answers.check_none_missing(seq)?;
-        self.limits().check_room(position, 1)?;
+    /// None or too many, unknown or failed sequence, a step without an answer, or the driver's.
+    pub fn profile(&mut self, seqs: &[SeqId]) -> Result<Vec<LaunchTime>, ExecError> {
+        let n = seqs.len();
+        if !(1..=self.turns).contains(&n) {
+            return Err(ExecError::Length {
+                what: "the sequences of a pass",
+                found: n,
+                expected: n.clamp(1, self.turns),
+            });
+        }
+        let params = SamplerParams::default();
+        let mut rows = Vec::with_capacity(n);
+        for (row, seq) in seqs.iter().enumerate() {
+            let sequence = self.usable(*seq)?;
+            let (slot, position) = (sequence.slot, sequence.tokens.len());
+            let fed = Some(sequence.tokens.last().copied().unwrap_or(0));
+            self.answers.check_none_missing(*seq)?;
+            self.limits().check_room(position, 1)?;
+            let record = (self.next_record + row) % self.events.len();
+            rows.push(Beginning { slot, fed, position, params: Some(&params), record });
+        }
         self.land_all()?;
         let timeline = Timeline::begin(&self.context, &self.stream)?;
-        let params = SamplerParams::default();
-        self.begin(slot, Some(token), position, Some(&params), self.next_record, Some(&timeline))?;
-        let pass = pass!(self, slot, Some(&timeline));
-        pass.record(true)?;
-        pass.end(End::Token)?;
+        self.begin(&rows, Some(&timeline))?;
+        pass!(self, 0, Some(&timeline)).steps(&self.span, n, End::Token)?;
         self.stream.synchronize()?;
         Ok(timeline.end()?)
     }
 
-    /// Nodes of the graph of a step; `None` before the first one.
+    /// Nodes of the graph of a pass of so many steps; `None` before the first one.
     #[must_use]
-    pub fn graph_nodes(&self) -> Option<usize> {
-        let recorded = |end: End| self.graphs.iter().find_map(|graphs| graphs[end as usize].as_ref());
+    pub fn graph_nodes(&self, steps: usize) -> Option<usize> {
+        let recorded = |end: End| self.graphs.get(&(steps, end));
         recorded(End::Token).or(recorded(End::Rows)).map(Graph::n_nodes)
+    }
+
+    /// Sequences that one pass has steps of, at most.
+    #[must_use]
+    pub fn turns(&self) -> usize {
+        self.turns
+    }
+}
+
+impl Pass<'_> {
+    /// Steps of `n` sequences, whose beginnings are done: one alone, several as rows of a span. Returns where their logits are.
+    fn steps(&self, places: &SpanPlaces, n: usize, end: End) -> Result<u64, DriverError> {
+        let alone = self.draw_places();
+        if n == 1 {
+            self.record(end != End::States)?;
+            self.end(&alone, end)?;
+            return Ok(alone.logits);
+        }
+        let span = Span { pass: *self, places, whose: Whose::Each, rows: n };
+        span.run(true)?;
+        span.head(0, n)?;
+        let draws = DrawPlaces {
+            rows: n as u32,
+            logits: self.at(places.logits),
+            fault: self.at(places.faults),
+            ..alone
+        };
+        self.end(&draws, end)?;
+        Ok(draws.logits)
     }
 }

@@ -1,4 +1,4 @@
-//! One token through the model: the launches of a pass, in order. Recorded once for each sequence's memory.
+//! One token through the model: the launches of a pass, in order.
 
 use quant_kernels::cuda::{Args, DriverError, Grid, Kernel, Stream};
 
@@ -10,8 +10,7 @@ use super::product::{Product, Room, THREADS, batches};
 use super::scratch::{Scratch, SlotPlaces};
 use super::timeline::Timeline;
 use super::weights::{
-    BlockPlaces, FfnPlaces, InSlot, KdaPlaces, MixerPlaces, MoePlaces, Placed, SitePlaces, SwiGluPlaces,
-    Weights,
+    BlockPlaces, FfnPlaces, InSlot, MixerPlaces, MoePlaces, Placed, SitePlaces, SwiGluPlaces, Weights,
 };
 use crate::config::Config;
 use crate::state::Kv;
@@ -28,12 +27,14 @@ const SITE4_SMEM: u32 = 112 + 4096 * 4 + 16 * 4;
 pub(super) const FIRST_LAYER: u32 = 2;
 
 /// What a pass is recorded from.
+#[derive(Clone, Copy)]
 pub(super) struct Pass<'a> {
     pub(super) config: &'a Config,
     pub(super) weights: &'a Weights,
     pub(super) kernels: &'a Kernels,
     pub(super) memory: &'a Memory,
     pub(super) scratch: &'a Scratch,
+    /// The first slot, or that of a span's sequence. Whose turn it is says how far another slot is from the first.
     pub(super) slot: &'a SlotPlaces,
     pub(super) stream: &'a Stream,
     pub(super) room: Room,
@@ -41,6 +42,18 @@ pub(super) struct Pass<'a> {
     pub(super) ctx: usize,
     /// Where times are noted, if the pass is run and not recorded.
     pub(super) timeline: Option<&'a Timeline>,
+}
+
+/// Where the mixers' kernels for sequences' turns find and leave values, of `n` rows.
+pub(super) struct MixerBuffers {
+    pub(super) n: u32,
+    pub(super) faults: u64,
+    pub(super) first: u64,
+    pub(super) second: u64,
+    pub(super) joined: u64,
+    pub(super) low: u64,
+    pub(super) absorbed: u64,
+    pub(super) mixed: u64,
 }
 
 /// What the streams wait to take.
@@ -151,7 +164,7 @@ impl Pass<'_> {
             Pending::Experts => COMBINE,
         };
         let norm = site.map_or(self.weights.output_norm, |site| site.norm);
-        let residual = [Place(s.position.0 + 16), s.residual[0], s.residual[1]];
+        let residual = [s.embedding, s.residual[0], s.residual[1]];
         let args = abi::Site {
             // The first site reads the streams where the token's embedding was put.
             residual: self.at(if mode == KEEP { residual[0] } else { residual[1 + turn] }),
@@ -199,58 +212,18 @@ impl Pass<'_> {
         self.put("site", &self.kernels.site, begins(grid), args)
     }
 
-    fn kda(&self, layer: usize, w: &KdaPlaces) -> Result<(), DriverError> {
-        let (c, s) = (self.config, self.scratch);
-        let (inner, d) = (c.kda_inner(), c.kda_dim);
-        let x = self.at(s.x);
-        let mut at = 0;
-        let places = w.first.map(|w| {
-            at += w.rows;
-            at - w.rows
-        });
-        let first: Vec<Product> =
-            w.first.iter().zip(places).map(|(w, at)| self.product(w, x, self.behind(s.first, at))).collect();
-        self.products("kda in", &first)?;
-        self.products(
-            "kda gates",
-            &[
-                self.product(&w.forget, self.behind(s.first, places[3]), self.at(s.second)),
-                self.product(&w.gate, self.behind(s.first, places[4]), self.behind(s.second, inner)),
-            ],
-        )?;
-        let args = abi::Kda {
-            raw: self.at(s.first),
-            forget: self.at(s.second),
-            gate: self.behind(s.second, inner),
-            beta: self.behind(s.first, places[5]),
-            taps: self.at(w.taps),
-            bias: self.at(w.bias),
-            decay: self.at(w.decay),
-            norm: self.at(w.norm),
-            states: self.at(self.slot.states),
-            out: self.at(s.joined),
-            position: self.at(s.position),
-            fault: self.at(s.fault),
-            copy: self.weights.state_values as u64,
-            matrix: w.matrix as u32,
-            history: w.history as u32,
-            heads: c.heads as u32,
-            d: d as u32,
-            taps_n: c.conv_taps as u32,
-            code: layer as u32 + FIRST_LAYER,
-            bound: c.gate_bound,
-            rms_eps: c.rms_eps,
-        };
-        let (heads, args) = (c.heads as u32, Args::new().value(&args));
-        if d == 128 && c.conv_taps == 4 {
-            let grid = Grid::new(heads, 128).with_smem(4 * 128 * 4).early();
-            self.put("kda step", &self.kernels.kda128, grid, args)?;
-        } else {
-            let smem = ((5 * d * 4 + 64).next_multiple_of(16) + d * d * 4) as u32;
-            let grid = Grid::new(heads, THREADS).with_smem(smem).early();
-            self.put("kda step", &self.kernels.kda, grid, args)?;
+    pub(super) fn buffers(&self) -> MixerBuffers {
+        let s = self.scratch;
+        MixerBuffers {
+            n: 1,
+            faults: self.at(s.fault),
+            first: self.at(s.first),
+            second: self.at(s.second),
+            joined: self.at(s.joined),
+            low: self.at(s.low),
+            absorbed: self.at(s.absorbed),
+            mixed: self.at(s.mixed),
         }
-        self.products("kda out", &[self.product(&w.out, self.at(s.joined), self.at(s.y))])
     }
 
     fn ffn(&self, layer: usize, block: &BlockPlaces) -> Result<Pending, DriverError> {

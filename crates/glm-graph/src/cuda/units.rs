@@ -15,6 +15,7 @@ const SINKHORN: (&str, &str) = ("sinkhorn.cuh", device_code!("include/sinkhorn.c
 const DOTS: (&str, &str) = ("dots.cuh", device_code!("include/dots.cuh"));
 const SAMPLER: (&str, &str) = ("sampler.cuh", device_code!("include/sampler.cuh"));
 const ROW: (&str, &str) = ("row.cuh", device_code!("include/row.cuh"));
+const TURN: (&str, &str) = ("turn.cuh", device_code!("include/turn.cuh"));
 const INDEXER: (&str, &str) = ("indexer.cuh", device_code!("include/indexer.cuh"));
 const ATTEND: (&str, &str) = ("attend.cuh", device_code!("include/attend.cuh"));
 const KDA_ROWS_STEPS: (&str, &str) = ("kda_rows.cuh", device_code!("include/kda_rows.cuh"));
@@ -36,7 +37,7 @@ pub(super) static SITE: Unit = Unit {
 pub(super) static KDA: Unit = Unit {
     name: "kda",
     source: device_code!("glm/kda.cu"),
-    headers: &[BASE, CANON, ORDER],
+    headers: &[BASE, CANON, ORDER, TURN],
     entries: &["kda_step", "kda_step128"],
 };
 
@@ -52,7 +53,7 @@ pub(super) static ROUTER: Unit = Unit {
 pub(super) static DSA_PREPARE: Unit = Unit {
     name: "dsa_prepare",
     source: device_code!("glm/dsa_prepare.cu"),
-    headers: &[BASE, CANON, DOTS, ATTEND, INDEXER],
+    headers: &[BASE, CANON, DOTS, ATTEND, INDEXER, TURN],
     entries: &["dsa_prepare"],
 };
 
@@ -60,7 +61,7 @@ pub(super) static DSA_PREPARE: Unit = Unit {
 pub(super) static DSA_INDEX: Unit = Unit {
     name: "dsa_index",
     source: device_code!("glm/dsa_index.cu"),
-    headers: &[BASE, CANON, DOTS, ATTEND, INDEXER],
+    headers: &[BASE, CANON, DOTS, ATTEND, INDEXER, TURN],
     entries: &["index_scores", "top_count", "top_choose"],
 };
 
@@ -68,7 +69,7 @@ pub(super) static DSA_INDEX: Unit = Unit {
 pub(super) static DSA_ATTEND: Unit = Unit {
     name: "dsa_attend",
     source: device_code!("glm/dsa_attend.cu"),
-    headers: &[BASE, CANON, DOTS, ATTEND],
+    headers: &[BASE, CANON, DOTS, ATTEND, TURN],
     entries: &["attend_scores", "attend_softmax", "attend_mix"],
 };
 
@@ -139,7 +140,7 @@ pub(super) static DSA_ROWS_MIX: Unit = Unit {
 pub(super) static BEGIN: Unit = Unit {
     name: "begin",
     source: device_code!("glm/begin.cu"),
-    headers: &[BASE, CANON, ROW, SAMPLER],
+    headers: &[BASE, CANON, ROW, SAMPLER, TURN],
     entries: &["begin"],
 };
 
@@ -147,7 +148,7 @@ pub(super) static BEGIN: Unit = Unit {
 pub(super) static SAMPLE: Unit = Unit {
     name: "sampler",
     source: device_code!("glm/sampler.cu"),
-    headers: &[BASE, CANON, SAMPLER],
+    headers: &[BASE, CANON, SAMPLER, TURN],
     entries: &["sample_adjust", "sample_count", "sample_draw"],
 };
 

@@ -196,6 +196,12 @@ pub struct BenchArgs {
     /// Samples of each
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: u32,
+    /// Sequences that are fed one after the other and decode together; rates are those of all of them
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub sequences: u32,
+    /// Tokens before the prompt, made up from a seed: a depth without the time that it takes to get there
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub fill_depth: u32,
     /// Tell also where the time of a device's token goes, launch by launch
     #[arg(long)]
     pub profile: bool,

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
-use glm_graph::{Executor, Input, LayerPass, MemoryPlan, SamplerParams, SeqId, Step, Want};
+use glm_graph::{
+    Checkpoint, Executor, Input, LayerPass, MemoryPlan, SamplerParams, SeqId, Step, Ticket, Want,
+};
 use serde_json::{Value as Json, json};
 
 use super::generate::CHUNK;
@@ -20,23 +22,29 @@ use crate::tiers;
 /// Measures and prints. One run is not counted, so that samples do not differ by what was still on the drive. Every run has
 /// other tokens, the decoded ones included: what a run before it left in memory, it has no use for as such.
 pub fn run(args: &BenchArgs) -> Result<()> {
-    let mut engine = Engine::load(&args.engine)?;
-    let (prefill, decode) = (args.prefill as usize, args.decode as usize);
-    let needed = prefill.saturating_add(decode);
+    let mut engine = Engine::load_for(&args.engine, args.sequences.into())?;
+    let (prefill, decode, sequences) = (args.prefill as usize, args.decode as usize, args.sequences as usize);
+    let (depth, each) = (args.fill_depth as usize, prefill.saturating_add(decode));
+    let needed = depth.saturating_add(each);
     if needed > engine.options.ctx {
         bail!(
-            "--prefill {prefill} and --decode {decode} need {needed} tokens, the context is {} (--ctx)",
+            "--fill-depth {depth}, --prefill {prefill} and --decode {decode} need {needed} tokens, the context is {} (--ctx)",
             engine.options.ctx
         );
     }
+    let filled = match depth {
+        0 => None,
+        _ => Some(Checkpoint::random(&engine.model, engine.options.kv, depth, FILL_SEED)?),
+    };
     let runs = u64::from(args.repeat) + 1;
     let mut progress = Progress::new("measuring", "runs", runs);
     let mut samples = Samples::default();
     let peak = Peak::watch();
     for i in 0..runs {
         samples.tokens.clear();
-        let ids = ids(needed, engine.exec.vocab(), i);
-        let (first, second) = sample(&mut engine, ids.split_at(prefill), &mut samples.tokens)?;
+        let ids = ids(each * sequences, engine.exec.vocab(), i);
+        let texts: Vec<_> = ids.chunks(each).map(|ids| ids.split_at(prefill)).collect();
+        let (first, second) = sample(&mut engine, filled.as_ref(), &texts, &mut samples.tokens)?;
         samples.note_memory();
         if i == 0 {
             samples.warm_up = first + second;
@@ -49,7 +57,7 @@ pub fn run(args: &BenchArgs) -> Result<()> {
     progress.finish();
     let profile = if args.profile {
         let prompt = ids(prefill, engine.exec.vocab(), 0);
-        profile::of(&mut engine, &prompt)?
+        profile::of(&mut engine, filled.as_ref(), &prompt, sequences)?
     } else {
         Json::Null
     };
@@ -68,8 +76,10 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         "load_s": engine.load_time.as_secs_f64(),
         "load": device::load_json(&engine.exec),
         "warm_up_s": samples.warm_up.as_secs_f64(),
-        "prefill": rates(prefill, &samples.prefill),
-        "decode": rates(decode, &samples.decode),
+        "sequences": sequences,
+        "fill_depth": depth,
+        "prefill": rates(prefill * sequences, &samples.prefill),
+        "decode": rates(decode * sequences, &samples.decode),
         "memory_plan": plan_json(&engine.plan),
         "tiers": tiers::json(&engine),
         "profile": profile,
@@ -78,6 +88,9 @@ pub fn run(args: &BenchArgs) -> Result<()> {
         "held_bytes_peak": peak.most(),
     }))
 }
+
+/// Of the content made up by `--fill-depth`.
+const FILL_SEED: u64 = 5;
 
 #[derive(Default)]
 struct Samples {
@@ -106,43 +119,58 @@ fn ids(n: usize, vocab: usize, run: u64) -> Vec<u32> {
     (0..n).map(draw).collect()
 }
 
-/// Times of feeding the prompt and of decoding after it, in a sequence of its own.
+/// A prompt, and what is decoded after it.
+type Text<'a> = (&'a [u32], &'a [u32]);
+
+/// Times of feeding the prompts and of decoding after them, each in a sequence of its own that begins as `filled` says.
 fn sample(
     engine: &mut Engine,
-    ids: (&[u32], &[u32]),
+    filled: Option<&Checkpoint>,
+    texts: &[Text<'_>],
     tokens: &mut Vec<Json>,
 ) -> Result<(Duration, Duration)> {
-    let seq = engine.exec.open_sequence()?;
-    let result = timed(engine, seq, ids, tokens);
-    engine.exec.close_sequence(seq)?;
+    let mut seqs = Vec::with_capacity(texts.len());
+    let opened = texts.iter().try_for_each(|_| -> Result<()> {
+        let seq = engine.exec.open_sequence()?;
+        seqs.push(seq);
+        match filled {
+            Some(filled) => Ok(engine.exec.restore(seq, filled)?),
+            None => Ok(()),
+        }
+    });
+    let result = opened.and_then(|()| timed(engine, &seqs, texts, tokens));
+    seqs.into_iter().try_for_each(|seq| engine.exec.close_sequence(seq))?;
     result
+}
+
+fn interrupted() -> Result<()> {
+    if interrupt::pressed() { Err(anyhow!("interrupted")) } else { Ok(()) }
 }
 
 fn timed(
     engine: &mut Engine,
-    seq: SeqId,
-    (prompt, decoded): (&[u32], &[u32]),
+    seqs: &[SeqId],
+    texts: &[Text<'_>],
     tokens: &mut Vec<Json>,
 ) -> Result<(Duration, Duration)> {
-    let interrupted = || if interrupt::pressed() { Err(anyhow!("interrupted")) } else { Ok(()) };
     let started = Instant::now();
-    for chunk in prompt.chunks((CHUNK * 4).max(engine.exec.span())) {
-        interrupted()?;
-        engine.exec.prefill(seq, chunk)?;
+    for (seq, (prompt, _)) in seqs.iter().zip(texts) {
+        for chunk in prompt.chunks((CHUNK * 4).max(engine.exec.span())) {
+            interrupted()?;
+            engine.exec.prefill(*seq, chunk)?;
+        }
     }
     let prefill = started.elapsed();
     let started = Instant::now();
-    // A random model, left to choose, falls into a circle of few tokens and of few experts.
-    let step =
-        |token: &u32| Step { seq, input: Input::Token(*token), want: Want::Sample(SamplerParams::greedy()) };
-    let mut next = decoded.first().map(|token| engine.exec.submit(&[step(token)])).transpose()?;
-    for i in 0..decoded.len() {
+    let steps = texts.first().map_or(0, |(_, decoded)| decoded.len());
+    let mut next = submit(engine, seqs, texts, 0)?;
+    for i in 0..steps {
         interrupted()?;
         let before = engine.exec.tier_counters();
         let token_started = Instant::now();
         let Some(ticket) = next else { break };
         // As a text is decoded: the next step runs ahead.
-        next = decoded.get(i + 1).map(|token| engine.exec.submit(&[step(token)])).transpose()?;
+        next = submit(engine, seqs, texts, i + 1)?;
         if let Some(error) = engine.exec.poll(ticket)?.into_iter().find_map(|row| row.error) {
             return Err(error.into());
         }
@@ -161,6 +189,18 @@ fn timed(
         }
     }
     Ok((prefill, started.elapsed()))
+}
+
+/// Step `at` of every text; `None` behind their end. A random model, left to choose, falls into a circle of few tokens and of few
+/// experts, so the tokens are given.
+fn submit(engine: &mut Engine, seqs: &[SeqId], texts: &[Text<'_>], at: usize) -> Result<Option<Ticket>> {
+    let greedy = Want::Sample(SamplerParams::greedy());
+    let steps = seqs.iter().zip(texts).filter_map(|(seq, (_, decoded))| {
+        let input = Input::Token(*decoded.get(at)?);
+        Some(Step { seq: *seq, input, want: greedy.clone() })
+    });
+    let steps: Vec<_> = steps.collect();
+    if steps.is_empty() { Ok(None) } else { Ok(Some(engine.exec.submit(&steps)?)) }
 }
 
 fn rates(tokens: usize, times: &[Duration]) -> Json {

@@ -7,6 +7,7 @@ use glm_graph::{CpuExecutor, CudaExecutor, CudaOptions, ExecError, Executor, Inp
 use quant_kernels::cuda::StoreOptions;
 use quant_kernels::{Cpu, Matrix, Precision, Quant, Rows};
 
+use super::cuda_batch;
 use super::golden::{Fixtures, Golden};
 use super::subject::{Loaded, SUBJECTS};
 use super::table::Table;
@@ -50,7 +51,7 @@ pub fn run(fixtures: &Fixtures, table: &mut Table) -> Result<()> {
                 device: DEVICE,
                 kv,
                 ctx: CTX,
-                sequences: 2,
+                sequences: cuda_batch::SEQUENCES,
                 vram: None,
                 span: Some(SPAN),
                 store: store.clone(),
@@ -59,6 +60,12 @@ pub fn run(fixtures: &Fixtures, table: &mut Table) -> Result<()> {
             let mut cpu = loaded.executor(Precision::Fast, kv)?;
             for prompt in loaded.golden.prompts() {
                 compare(&loaded, prompt, kv, &mut cpu, &mut device, table)?;
+            }
+            let longest = loaded.golden.prompts().into_iter().max().unwrap_or(0);
+            let tokens = loaded.golden.tokens(&format!("p{longest}.tokens"))?;
+            for (what, differing) in cuda_batch::run(&mut cpu, &mut device, &tokens)? {
+                let what = format!("{what}, latents {kv:?}").to_lowercase();
+                table.at_most(LEVEL, subject.name, what, differing as f64, limit("cuda.bits")?, "");
             }
         }
     }
@@ -188,7 +195,7 @@ fn logits(exec: &mut dyn Executor, seq: glm_graph::SeqId, token: u32) -> Result<
     }
 }
 
-fn argmax(logits: &[f32]) -> u32 {
+pub(super) fn argmax(logits: &[f32]) -> u32 {
     let best = logits
         .iter()
         .enumerate()

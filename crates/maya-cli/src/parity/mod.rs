@@ -3,6 +3,8 @@
 #[cfg(feature = "cuda")]
 mod cuda;
 #[cfg(feature = "cuda")]
+mod cuda_batch;
+#[cfg(feature = "cuda")]
 mod cuda_draw;
 mod excuse;
 mod golden;

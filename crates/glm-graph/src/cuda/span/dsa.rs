@@ -4,8 +4,7 @@
 use quant_kernels::cuda::{Args, DriverError, Grid};
 
 use super::Span;
-use super::places::dsa_width;
-use crate::cuda::scratch::{capacity, row_stride};
+use crate::cuda::scratch::{capacity, dsa_width, row_stride};
 use crate::cuda::weights::DsaPlaces;
 use crate::state::Kv;
 
@@ -39,7 +38,7 @@ struct Chunk {
 
 impl Span<'_> {
     /// The normed inputs of the queries; latents, pooled keys and open members in the caches.
-    pub(super) fn dsa_prepare(&self, w: &DsaPlaces) -> Result<(), DriverError> {
+    pub(super) fn dsa_prepare(&self, w: &DsaPlaces, first: usize) -> Result<(), DriverError> {
         let (pass, p) = (&self.pass, self.places);
         let (c, cache) = (pass.config, &pass.slot.caches[w.nth]);
         let part = |at: usize| pass.behind(p.first, at);
@@ -57,7 +56,7 @@ impl Span<'_> {
             .pointer(pass.at(cache.latents))
             .pointer(pass.at(p.index_rows))
             .u32(dsa_width(c) as u32)
-            .u32(self.first as u32)
+            .u32(first as u32)
             .u32(c.q_rank as u32)
             .u32(c.latent as u32)
             .u32(c.index_dim as u32)
@@ -73,20 +72,20 @@ impl Span<'_> {
             .pointer(pass.at(cache.open_keys))
             .pointer(pass.at(cache.open_gates))
             .pointer(pass.at(cache.pooled))
-            .u32(self.first as u32)
+            .u32(first as u32)
             .u32(self.rows as u32)
             .u32(c.index_dim as u32)
             .u32(c.kpool as u32);
-        let completed = (self.first + self.rows) / c.kpool - self.first / c.kpool;
+        let completed = (first + self.rows) / c.kpool - first / c.kpool;
         let grid = Grid::new(completed.max(1) as u32, POOL_THREADS);
         pass.put("dsa pool", &pass.kernels.rows.dsa_pool, grid, args)
     }
 
     /// From queries to mixed latents.
-    pub(super) fn dsa_choose_and_attend(&self, w: &DsaPlaces) -> Result<(), DriverError> {
+    pub(super) fn dsa_choose_and_attend(&self, w: &DsaPlaces, first: usize) -> Result<(), DriverError> {
         for from in (0..self.rows).step_by(self.places.chunk) {
             let rows = self.places.chunk.min(self.rows - from);
-            let chunk = Chunk { from, rows, first: self.first + from };
+            let chunk = Chunk { from, rows, first: first + from };
             self.choose(w, chunk)?;
             self.attend(w, chunk)?;
         }

@@ -2,7 +2,7 @@
 
 use quant_kernels::cuda::DriverError;
 
-use super::Span;
+use super::{Span, Whose};
 use crate::cuda::CudaExecutor;
 use crate::cuda::launch;
 use crate::cuda::step::{Rows, not_finite, pass};
@@ -36,7 +36,8 @@ impl CudaExecutor {
         }
         let (n_rows, told) = (4 * n, rows.is_some());
         let mut run = || -> Result<(), DriverError> {
-            let span = Span { pass: pass!(self, slot, timeline), places: &self.span, first, rows: n };
+            let whose = Whose::One(first);
+            let span = Span { pass: pass!(self, slot, timeline), places: &self.span, whose, rows: n };
             launch::up(&self.stream, &self.span_input, n_rows * hidden, self.memory.at(self.span.y))?;
             span.run(told)?;
             launch::down(&self.stream, self.memory.at(self.span.faults), n_rows, &mut self.span_faults, 0)?;
@@ -102,7 +103,8 @@ impl CudaExecutor {
         let (vocab, trunk) = (self.model.vocab(), self.model.config().trunk);
         for from in (0..n).step_by(self.span.logit_rows) {
             let some = self.span.logit_rows.min(n - from);
-            let span = Span { pass: pass!(self, slot, None), places: &self.span, first, rows: n };
+            let whose = Whose::One(first);
+            let span = Span { pass: pass!(self, slot, None), places: &self.span, whose, rows: n };
             span.head(from, some)?;
             let (logits, faults) = (self.memory.at(self.span.logits), self.memory.at(self.span.faults));
             launch::down(&self.stream, logits, 4 * some * vocab, &mut self.span_output, 0)?;

@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 use quant_kernels::cuda::{Args, DriverError, Grid};
 
 use super::Span;
-use super::places::kda_width;
+use crate::cuda::scratch::kda_width;
 use crate::cuda::token::FIRST_LAYER;
 use crate::cuda::weights::KdaPlaces;
 
@@ -60,8 +60,8 @@ const _: () = assert!(size_of::<KdaRows>() == 152);
 
 impl Span<'_> {
     /// From the products in `first` and `second` to the heads' gated answers in `joined`; the layer's state moves on by the span's
-    /// rows.
-    pub(super) fn kda_steps(&self, layer: usize, w: &KdaPlaces) -> Result<(), DriverError> {
+    /// rows, the first of which is at position `first`.
+    pub(super) fn kda_scan(&self, layer: usize, w: &KdaPlaces, first: usize) -> Result<(), DriverError> {
         let (pass, p) = (&self.pass, self.places);
         let c = pass.config;
         let (inner, d) = (c.kda_inner(), c.kda_dim);
@@ -85,7 +85,7 @@ impl Span<'_> {
             d: d as u32,
             taps_n: c.conv_taps as u32,
             code: layer as u32 + FIRST_LAYER,
-            first: self.first as u32,
+            first: first as u32,
             rows: self.rows as u32,
             first_width: kda_width(c) as u32,
             second_width: 2 * inner as u32,

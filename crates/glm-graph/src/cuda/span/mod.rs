@@ -1,4 +1,5 @@
-//! Many tokens of one sequence through the model, layer by layer: each weight is read once for all of them.
+//! Many tokens through the model, layer by layer: each weight is read once for all of them. They are one sequence's, or one of each
+//! of several.
 //!
 //! The bits are those of one token after the other: every kernel keeps the order of each row's operations, the
 //! recurrence included. So it does not matter where a prompt is cut, and there is one class of kernels, not two.
@@ -18,7 +19,8 @@ pub(super) use kernels::RowsKernels;
 pub(super) use places::{FEWEST_ROWS, MOST_ROWS, SpanPlaces};
 use product::Vectors;
 
-use super::token::Pass;
+use super::scratch::{dsa_width, kda_width};
+use super::token::{MixerBuffers, Pass};
 use super::weights::{BlockPlaces, DsaPlaces, FfnPlaces, KdaPlaces, MixerPlaces, Placed};
 
 /// What the streams wait to take.
@@ -30,11 +32,20 @@ pub(super) enum Pending {
     Vector,
 }
 
-/// Rows of one sequence, the first of them at position `first`.
+/// Whose tokens the rows of a span are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// One sequence's, the first at this position. The pass has its slot.
+    One(usize),
+    /// One of each of several, as their turns on the device say. The pass has the first slot.
+    Each,
+}
+
+/// Rows that go through the model together.
 pub(super) struct Span<'a> {
     pub(super) pass: Pass<'a>,
     pub(super) places: &'a SpanPlaces,
-    pub(super) first: usize,
+    pub(super) whose: Whose,
     pub(super) rows: usize,
 }
 
@@ -91,10 +102,25 @@ impl Span<'_> {
         self.products(what, x, &products)
     }
 
+    /// What kernels for sequences' turns find and leave here.
+    fn buffers(&self) -> MixerBuffers {
+        let (p, at) = (self.places, |place| self.pass.at(place));
+        MixerBuffers {
+            n: self.rows as u32,
+            faults: at(p.faults),
+            first: at(p.first),
+            second: at(p.second),
+            joined: at(p.joined),
+            low: at(p.low),
+            absorbed: at(p.absorbed),
+            mixed: at(p.mixed),
+        }
+    }
+
     fn kda(&self, layer: usize, w: &KdaPlaces) -> Result<(), DriverError> {
         let (c, p) = (self.pass.config, self.places);
         let (inner, d) = (c.kda_inner(), c.kda_dim);
-        let width = places::kda_width(c);
+        let width = kda_width(c);
         let x = self.vectors(self.pass.at(p.x), c.hidden, c.hidden);
         self.side_by_side("kda in", &x, &w.first.each_ref(), self.pass.at(p.first), width)?;
         // The low ranks of both gates are neighbours.
@@ -104,7 +130,10 @@ impl Span<'_> {
         let mut gate = self.product(&w.gate, self.pass.behind(p.second, inner), 2 * inner);
         (forget.part, gate.part) = (Some(0), Some(1));
         self.products("kda gates", &low, &[forget, gate])?;
-        self.kda_steps(layer, w)?;
+        match self.whose {
+            Whose::One(first) => self.kda_scan(layer, w, first)?,
+            Whose::Each => self.pass.kda_step(layer, w, &self.buffers())?,
+        }
         let joined = self.vectors(self.pass.at(p.joined), inner, inner);
         self.products("kda out", &joined, &[self.product(&w.out, self.pass.at(p.y), c.hidden)])
     }
@@ -114,8 +143,11 @@ impl Span<'_> {
         let queries = c.heads * c.key_dim;
         let all = queries + c.index_heads * c.index_dim;
         let x = self.vectors(self.pass.at(p.x), c.hidden, c.hidden);
-        self.side_by_side("dsa in", &x, &w.first.each_ref(), self.pass.at(p.first), places::dsa_width(c))?;
-        self.dsa_prepare(w)?;
+        self.side_by_side("dsa in", &x, &w.first.each_ref(), self.pass.at(p.first), dsa_width(c))?;
+        match self.whose {
+            Whose::One(first) => self.dsa_prepare(w, first)?,
+            Whose::Each => self.pass.prepare(w, &self.buffers())?,
+        }
         let low = self.vectors(self.pass.at(p.low), c.q_rank, c.q_rank);
         self.side_by_side("dsa queries", &low, &[&w.q_b, &w.index_q_b], self.pass.at(p.second), all)?;
         // Each head's queries meet its own matrix.
@@ -125,7 +157,14 @@ impl Span<'_> {
             &heads,
             &[self.product(&w.k_b, self.pass.at(p.absorbed), c.heads * c.latent)],
         )?;
-        self.dsa_choose_and_attend(w)?;
+        match self.whose {
+            Whose::One(first) => self.dsa_choose_and_attend(w, first)?,
+            Whose::Each => {
+                let rows = self.buffers();
+                self.pass.choose(w, &rows)?;
+                self.pass.attend(w, &rows)?;
+            }
+        }
         let mixed = c.heads * c.latent;
         let mixed = Vectors { parts: c.heads, ..self.vectors(self.pass.at(p.mixed), mixed, c.latent) };
         let values = c.heads * c.value_dim;

@@ -3,7 +3,7 @@
 use super::product::rounded;
 use crate::config::{Config, MixerKind};
 use crate::cuda::memory::{DevicePlan, Part, Place};
-use crate::cuda::scratch::{capacity, row_stride};
+use crate::cuda::scratch::{capacity, dsa_width, kda_width, row_stride};
 
 /// Rows that a span has at most, where memory allows it. Reading all weights of the published model takes as long as
 /// multiplying about 150 rows; with 2048 it is a twelfth of the time.
@@ -18,16 +18,6 @@ const SCORE_BYTES: usize = 64 << 20;
 /// processors, which run three of them at a time.
 const CHUNK_STEP: usize = 33;
 const MOST_STEPS: usize = 3;
-
-/// Values of a row's first products in a KDA layer: q, k, v, the low ranks of both gates, write strengths.
-pub(super) fn kda_width(c: &Config) -> usize {
-    3 * c.kda_inner() + 2 * c.kda_dim + c.heads
-}
-
-/// And in a DSA layer: q_a, kv_a, the indexer's key, gate and head weights.
-pub(super) fn dsa_width(c: &Config) -> usize {
-    c.q_rank + c.latent + 2 * c.index_dim + c.index_heads
-}
 
 /// Buffers that spans of up to `rows` rows write and read. What a mixer and what a FFN needs lie over one another.
 #[derive(Clone, Copy, Debug)]

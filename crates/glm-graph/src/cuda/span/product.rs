@@ -253,7 +253,8 @@ impl Span<'_> {
             tasks.order = self.pass.at(p.order);
             tasks.tiles = self.pass.at(p.tiles);
             tasks.n_tiles = self.pass.at(p.n_tiles);
-            bytes *= self.pass.config.experts as u64;
+            // No more experts than pairs are read.
+            bytes *= self.pass.config.experts.min(experts.pairs) as u64;
         }
         let grid = Grid::of([blocks, tiles, 1], [shape.threads, 1, 1]).with_smem(shape.smem);
         let kernel = self.pass.kernels.rows.product(family, shape.entry);

@@ -1,0 +1,78 @@
+//! Delta attention of one token, or of one of each of several sequences.
+
+use quant_kernels::cuda::{Args, DriverError, Grid};
+
+use super::abi;
+use super::product::{Product, THREADS};
+use super::scratch::kda_width;
+use super::token::{FIRST_LAYER, MixerBuffers, Pass};
+use super::weights::KdaPlaces;
+
+impl Pass<'_> {
+    pub(super) fn kda(&self, layer: usize, w: &KdaPlaces) -> Result<(), DriverError> {
+        let (c, s) = (self.config, self.scratch);
+        let x = self.at(s.x);
+        let mut at = 0;
+        let places = w.first.map(|w| {
+            at += w.rows;
+            at - w.rows
+        });
+        let first: Vec<Product> =
+            w.first.iter().zip(places).map(|(w, at)| self.product(w, x, self.behind(s.first, at))).collect();
+        self.products("kda in", &first)?;
+        self.products(
+            "kda gates",
+            &[
+                self.product(&w.forget, self.behind(s.first, places[3]), self.at(s.second)),
+                self.product(&w.gate, self.behind(s.first, places[4]), self.behind(s.second, c.kda_inner())),
+            ],
+        )?;
+        self.kda_step(layer, w, &self.buffers())?;
+        self.products("kda out", &[self.product(&w.out, self.at(s.joined), self.at(s.y))])
+    }
+
+    /// From a layer's products to its heads' gated answers; the states move on by a token.
+    pub(super) fn kda_step(
+        &self,
+        layer: usize,
+        w: &KdaPlaces,
+        rows: &MixerBuffers,
+    ) -> Result<(), DriverError> {
+        let c = self.config;
+        let (inner, d) = (c.kda_inner(), c.kda_dim);
+        let args = abi::Kda {
+            raw: rows.first,
+            forget: rows.second,
+            gate: rows.second + 4 * inner as u64,
+            beta: rows.first + 4 * (3 * inner + 2 * d) as u64,
+            taps: self.at(w.taps),
+            bias: self.at(w.bias),
+            decay: self.at(w.decay),
+            norm: self.at(w.norm),
+            states: self.at(self.slot.states),
+            out: rows.joined,
+            turns: self.at(self.scratch.turns),
+            fault: rows.faults,
+            copy: self.weights.state_values as u64,
+            matrix: w.matrix as u32,
+            history: w.history as u32,
+            heads: c.heads as u32,
+            d: d as u32,
+            taps_n: c.conv_taps as u32,
+            code: layer as u32 + FIRST_LAYER,
+            first_width: kda_width(c) as u32,
+            second_width: 2 * inner as u32,
+            bound: c.gate_bound,
+            rms_eps: c.rms_eps,
+        };
+        let (heads, args) = (c.heads as u32, Args::new().value(&args));
+        if d == 128 && c.conv_taps == 4 {
+            let grid = Grid::of([heads, 1, rows.n], [128, 1, 1]).with_smem(4 * 128 * 4).early();
+            self.put("kda step", &self.kernels.kda128, grid, args)
+        } else {
+            let smem = ((5 * d * 4 + 64).next_multiple_of(16) + d * d * 4) as u32;
+            let grid = Grid::of([heads, 1, rows.n], [THREADS, 1, 1]).with_smem(smem).early();
+            self.put("kda step", &self.kernels.kda, grid, args)
+        }
+    }
+}
