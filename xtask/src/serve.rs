@@ -27,7 +27,7 @@ pub fn check(workspace: &Workspace) -> Result<()> {
     let mut command = workspace.command("cargo");
     command.args(words).env_remove("MAYA_MODEL").stdin(Stdio::null()).stdout(Stdio::piped());
     println!("{}", describe(&command));
-    let mut server = Server(command.spawn().context("cannot start cargo")?);
+    let mut server = Server::start(command)?;
     let address = server.address()?;
     let answer = post(&address, "/v1/chat/completions", REQUEST)?;
     let content = answer["choices"][0]["message"]["content"].as_str().unwrap_or_default().to_owned();
@@ -38,12 +38,23 @@ pub fn check(workspace: &Workspace) -> Result<()> {
     server.interrupt()
 }
 
-/// A running `cargo run`, which waits for the program it started. It is not left behind if a check fails.
-struct Server(Child);
+/// A running server, perhaps behind `cargo run`, which waits for the program it started. It is not left behind if a check fails.
+pub struct Server(Child);
 
 impl Server {
+    /// Starts it; its output is piped.
+    pub fn start(mut command: Command) -> Result<Self> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        Ok(Self(command.spawn().with_context(|| format!("cannot start {program}"))?))
+    }
+
+    /// The id of its process.
+    pub fn id(&self) -> u32 {
+        self.0.id()
+    }
+
     /// The address in the block that it prints.
-    fn address(&mut self) -> Result<String> {
+    pub fn address(&mut self) -> Result<String> {
         let stdout = self.0.stdout.take().context("stdout was piped")?;
         let (sender, receiver) = mpsc::channel();
         // The thread reads on to the end, so that the server never blocks on a full pipe.
@@ -62,7 +73,7 @@ impl Server {
     }
 
     /// An interrupt ends the program, and with it `cargo run`, with exit code 0.
-    fn interrupt(&mut self) -> Result<()> {
+    pub fn interrupt(&mut self) -> Result<()> {
         self.signal("INT")?;
         let begin = Instant::now();
         while begin.elapsed() < ANSWER {
@@ -93,8 +104,8 @@ impl Drop for Server {
     }
 }
 
-/// One request over a connection of its own; the body of a 200 answer as JSON.
-fn post(address: &str, path: &str, body: &str) -> Result<Value> {
+/// A request over a connection of its own.
+fn ask(address: &str, path: &str, body: &str) -> Result<TcpStream> {
     let mut stream = TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
     stream.set_read_timeout(Some(ANSWER))?;
     let length = body.len();
@@ -103,7 +114,24 @@ fn post(address: &str, path: &str, body: &str) -> Result<Value> {
         "POST {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\
          Connection: close\r\n\r\n{body}"
     )?;
+    Ok(stream)
+}
+
+/// A request that is left when its answer has begun.
+pub fn break_off(address: &str, path: &str, body: &str) -> Result<()> {
+    let mut stream = ask(address, path, body)?;
+    let mut begun = [0; 12];
+    stream.read_exact(&mut begun).context("the answer did not begin")?;
+    match &begun {
+        b"HTTP/1.1 200" => Ok(()),
+        other => bail!("the server answered {}", String::from_utf8_lossy(other)),
+    }
+}
+
+/// The body of a 200 answer as JSON.
+pub fn post(address: &str, path: &str, body: &str) -> Result<Value> {
     let mut answer = String::new();
+    let mut stream = ask(address, path, body)?;
     stream.read_to_string(&mut answer).context("the answer broke off")?;
     parse(&answer)
 }

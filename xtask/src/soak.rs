@@ -1,7 +1,9 @@
 //! `cargo xtask soak`: runs too long for every change; each leaves a dated report under bench-results/.
 
+mod requests;
 mod tiers;
 
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -16,6 +18,15 @@ use crate::{fuzz, parity, results};
 pub struct Arguments {
     /// What to run
     name: Name,
+    /// For `requests`: what computes, as `maya serve --device` takes it
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    device: String,
+    /// For `requests`: how many
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(20..))]
+    requests: u32,
+    /// For `requests`: a program that was built elsewhere, of the commit that it names [default: a release build]
+    #[arg(long, value_name = "FILE")]
+    maya: Option<PathBuf>,
     #[command(flatten)]
     result: results::Arguments,
 }
@@ -28,6 +39,8 @@ enum Name {
     Tiers,
     /// The demo model's answers to all evaluation rows, fast and exact, and the distance between the two
     Eval,
+    /// Request after request at one server: memory does not grow
+    Requests,
 }
 
 /// Runs it and writes the report, also of a run that misses its bounds; that one is an error after it is written.
@@ -36,13 +49,24 @@ pub fn run_named(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
         Name::Fuzz => "soak-fuzz",
         Name::Eval => "soak-eval",
         Name::Tiers => "soak-tiers",
+        Name::Requests => "soak-requests",
     };
-    let origin = results::Origin::new(workspace, suite, &arguments.result)?;
+    let origin = match &arguments.maya {
+        Some(maya) => {
+            let commit = workspace.commit_of(maya)?;
+            results::Origin::of_commit(workspace, suite, &arguments.result, commit)?
+        }
+        None => results::Origin::new(workspace, suite, &arguments.result)?,
+    };
     let begin = Instant::now();
     let body = match arguments.name {
         Name::Fuzz => json!({ "targets": fuzz::fuzz(workspace, Duration::from_secs(300))? }),
         Name::Eval => eval(workspace)?,
         Name::Tiers => tiers::soak(workspace)?,
+        Name::Requests => {
+            let maya = arguments.maya.clone().map_or_else(|| workspace.release_maya(), Ok)?;
+            requests::soak(workspace, &maya, &arguments.device, arguments.requests)?
+        }
     };
     let mut body = body;
     body["seconds"] = json!(begin.elapsed().as_secs_f64().round());

@@ -1,5 +1,5 @@
-//! A model that lies in a device's memory as a whole: bits against the CPU, then prompts of some lengths and decode after them, with
-//! the time of every kind of launch.
+//! A model that lies in a device's memory as a whole: bits against the CPU, then prompts of some lengths and decode after them, of one
+//! sequence and of several together, with the time of every kind of launch.
 //!
 //! The file has the published model's sizes and random weights, 96 GB in a file system in memory. A token moves its weights, the
 //! recurrent state both ways and the latents: these bytes over the device's bandwidth are its bound.
@@ -14,8 +14,31 @@ use crate::workspace::Workspace;
 
 /// Memory as a file system.
 const FOLDER: &str = "/dev/shm";
-/// Tokens of a prompt, and those decoded after it.
-const LENGTHS: [(usize, usize); 4] = [(512, 64), (2048, 64), (8192, 64), (32_768, 64)];
+/// What is measured in one process.
+struct Run {
+    /// Made-up tokens before the prompt.
+    depth: usize,
+    prefill: usize,
+    sequences: usize,
+}
+
+const fn run_of(depth: usize, prefill: usize, sequences: usize) -> Run {
+    Run { depth, prefill, sequences }
+}
+
+/// Prompts of some lengths, sequences that decode together, and depths that are not worth the time of getting there.
+const RUNS: [Run; 8] = [
+    run_of(0, 512, 1),
+    run_of(0, 512, 2),
+    run_of(0, 512, 8),
+    run_of(0, 2048, 1),
+    run_of(0, 8192, 1),
+    run_of(0, 32_768, 1),
+    run_of(65_536, 512, 1),
+    run_of(262_144, 512, 1),
+];
+/// Tokens that are decoded after each prompt.
+const DECODED: usize = 64;
 
 /// Compares, writes the file, measures.
 pub fn measure(workspace: &Workspace, maya: &Path, repeat: u32, fixtures: Option<&Path>) -> Result<Value> {
@@ -45,9 +68,8 @@ fn parity(workspace: &Workspace, maya: &Path, fixtures: &Path) -> Result<Value> 
 /// A run for each length.
 fn lengths(workspace: &Workspace, maya: &Path, repeat: u32, file: &Path) -> Result<Vec<Value>> {
     run(workspace.command(&maya.to_string_lossy()).arg("synth").arg(file))?;
-    LENGTHS
-        .iter()
-        .map(|(prefill, decode)| {
+    RUNS.iter()
+        .map(|Run { depth, prefill, sequences }| {
             let mut command = workspace.command(&maya.to_string_lossy());
             command.args([
                 "bench",
@@ -55,15 +77,16 @@ fn lengths(workspace: &Workspace, maya: &Path, repeat: u32, file: &Path) -> Resu
                 "cuda",
                 "--profile",
                 "--ctx",
-                &(prefill + decode).to_string(),
+                &(depth + prefill + DECODED).to_string(),
             ]);
+            command.args(["--fill-depth", &depth.to_string(), "--sequences", &sequences.to_string()]);
             command.args(["--repeat", &repeat.to_string(), "--prefill", &prefill.to_string()]);
-            command.args(["--decode", &decode.to_string(), "--model"]).arg(file);
+            command.args(["--decode", &DECODED.to_string(), "--model"]).arg(file);
             println!("{}", describe(&command));
             let measured: Value =
                 serde_json::from_str(&output(&mut command)?).context("maya bench did not print JSON")?;
             println!(
-                "{prefill} tokens: prefill {}, decode {} tok/s",
+                "{sequences} times {prefill} tokens behind {depth}: prefill {}, decode {} tok/s",
                 measured["prefill"]["median_tok_s"], measured["decode"]["median_tok_s"]
             );
             Ok(measured)

@@ -1,6 +1,8 @@
 //! Level `cuda`: a device against the CPU, bit for bit: products of every format, whole prompts of every model, decoding,
 //! and sequences that move between the two.
 
+use std::path::Path;
+
 use anyhow::Result;
 use glm_graph::probe::DeviceProducts;
 use glm_graph::{CpuExecutor, CudaExecutor, CudaOptions, ExecError, Executor, Input, Kv, Step, Want};
@@ -23,10 +25,12 @@ const PIECES: [usize; 6] = [64, 1, 4, 5, 37, 1];
 /// Tokens of a span, so that long prompts take several.
 const SPAN: usize = 96;
 /// The device of the comparisons.
-const DEVICE: u32 = 0;
+pub(super) const DEVICE: u32 = 0;
 
 /// Compares everything, or says why there is nothing to compare.
-pub fn run(fixtures: &Fixtures, table: &mut Table) -> Result<()> {
+///
+/// `deep` is a model that is compared behind so many tokens.
+pub fn run(fixtures: &Fixtures, deep: Option<(&Path, usize)>, table: &mut Table) -> Result<()> {
     let store = StoreOptions::from_environment(crate::cmd::kernels::PACK)?;
     let mut products = match DeviceProducts::open(DEVICE, store.clone()) {
         Ok(products) => products,
@@ -44,6 +48,9 @@ pub fn run(fixtures: &Fixtures, table: &mut Table) -> Result<()> {
     }
     drop(products);
     super::cuda_draw::run(DEVICE, &store, table)?;
+    if let Some((file, depth)) = deep {
+        super::cuda_deep::run(file, depth, &store, table)?;
+    }
     for subject in &SUBJECTS {
         let Some(loaded) = subject.load(LEVEL, fixtures, table)? else { continue };
         for kv in [Kv::F16, Kv::F32] {
@@ -115,7 +122,7 @@ fn activation(kind: usize, i: usize) -> f32 {
     }
 }
 
-fn different(a: &[f32], b: &[f32]) -> usize {
+pub(super) fn different(a: &[f32], b: &[f32]) -> usize {
     a.iter().zip(b).filter(|(a, b)| a.to_bits() != b.to_bits()).count() + a.len().abs_diff(b.len())
 }
 
@@ -180,13 +187,21 @@ fn compare(
     Ok(())
 }
 
-fn scored(exec: &mut dyn Executor, seq: glm_graph::SeqId, tokens: &[u32]) -> Result<Vec<f32>, ExecError> {
+pub(super) fn scored(
+    exec: &mut dyn Executor,
+    seq: glm_graph::SeqId,
+    tokens: &[u32],
+) -> Result<Vec<f32>, ExecError> {
     let mut all = Vec::new();
     exec.score(seq, tokens, &mut |_, logits| all.extend_from_slice(logits))?;
     Ok(all)
 }
 
-fn logits(exec: &mut dyn Executor, seq: glm_graph::SeqId, token: u32) -> Result<Vec<f32>, ExecError> {
+pub(super) fn logits(
+    exec: &mut dyn Executor,
+    seq: glm_graph::SeqId,
+    token: u32,
+) -> Result<Vec<f32>, ExecError> {
     let ticket = exec.submit(&[Step { seq, input: Input::Token(token), want: Want::Logits }])?;
     let row = exec.poll(ticket)?.remove(0);
     match row.error {

@@ -5,6 +5,8 @@ mod cuda;
 #[cfg(feature = "cuda")]
 mod cuda_batch;
 #[cfg(feature = "cuda")]
+mod cuda_deep;
+#[cfg(feature = "cuda")]
 mod cuda_draw;
 mod excuse;
 mod golden;
@@ -39,6 +41,14 @@ pub struct ParityArgs {
     /// A folder that `golden unpack` made
     #[arg(long, value_name = "DIR")]
     fixtures: PathBuf,
+    /// Another model, of which a device and the CPU go on from made-up state far into a context
+    #[cfg(feature = "cuda")]
+    #[arg(long, value_name = "FILE")]
+    deep: Option<PathBuf>,
+    /// Tokens of that state
+    #[cfg(feature = "cuda")]
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, requires = "deep")]
+    depth: u32,
     /// One JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -95,7 +105,10 @@ pub fn run(args: &ParityArgs) -> Result<()> {
             Level::Model => model::run(&fixtures, &mut table)?,
             Level::Greedy => greedy::run(&fixtures, &mut table)?,
             #[cfg(feature = "cuda")]
-            Level::Cuda => cuda::run(&fixtures, &mut table)?,
+            Level::Cuda => {
+                let deep = args.deep.as_deref().map(|file| (file, args.depth as usize));
+                cuda::run(&fixtures, deep, &mut table)?;
+            }
         }
         if !args.json {
             table.print(printed, &mut out)?;
