@@ -26,7 +26,7 @@ pub fn soak(workspace: &Workspace, maya: &Path, device: &str, requests: u32) -> 
     let mut command = workspace.command(&maya.to_string_lossy());
     command.args(["serve", "--port", "0", "--device", device]).env_remove("MAYA_MODEL");
     // A line for each request is not wanted.
-    command.env("RUST_LOG", "warn").stdin(Stdio::null()).stdout(Stdio::piped());
+    command.args(["--log-level", "warn"]).stdin(Stdio::null()).stdout(Stdio::piped());
     println!("{}", describe(&command));
     let mut server = Server::start(command)?;
     let address = server.address()?;
