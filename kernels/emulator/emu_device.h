@@ -126,31 +126,40 @@ struct Mma {
     u32 a[4], b[2];
 };
 
-inline i32 byte_at(u32 word, u32 i) { return i8(word >> (8 * i)); }
-
 // M 16 or 8, N 8, K 16 or 32: PTX ISA, "Matrix fragments". A row's words: lane = row % 8 * 4 + k % 16 / 4, word = row / 8 + k / 16 * (M / 8).
-template <u32 M, u32 K>
+template <u32 M, u32 K, bool UNSIGNED>
 inline void done_mma(Warp& w, u32 lanes) {
     if (lanes != 0xffffffffu) die("mma without all lanes", fibers[w.number * 32].where);
+    // Both matrices row by row, so that g++ makes vectors of the sums.
+    alignas(32) int16_t a[M][K], b[8][K];
     for (u32 l = 0; l < 32; l++) {
-        Mma& out = *(Mma*)w.value[l];
-        for (u32 i = 0; i < (M == 16 ? 4 : 2); i++) {
-            const u32 row = l / 4 + i / 2 * 8, column = l % 4 * 2 + i % 2;
-            u32 sum = u32(out.c[i]);
-            for (u32 k = 0; k < K; k++) {
-                const Mma& a = *(Mma*)w.value[row % 8 * 4 + k % 16 / 4];
-                const Mma& b = *(Mma*)w.value[column * 4 + k % 16 / 4];
-                sum += u32(byte_at(a.a[row / 8 + k / 16 * (M / 8)], k % 4) * byte_at(b.b[k / 16], k % 4));
+        const Mma& own = *(const Mma*)w.value[l];
+        for (u32 half = 0; half < K / 16; half++) {
+            const u32 k = half * 16 + l % 4 * 4;
+            for (u32 i = 0; i < 4; i++) {
+                for (u32 up = 0; up < M / 8; up++) {
+                    const u32 byte = own.a[up + half * (M / 8)] >> (8 * i);
+                    a[up * 8 + l / 4][k + i] = UNSIGNED ? int16_t(u8(byte)) : int16_t(i8(byte));
+                }
+                b[l / 4][k + i] = i8(own.b[half] >> (8 * i));
             }
-            out.c[i] = i32(sum);
+        }
+    }
+    for (u32 l = 0; l < 32; l++) {
+        const Mma& out = *(const Mma*)w.value[l];
+        for (u32 i = 0; i < M / 4; i++) {
+            const u32 row = l / 4 + i / 2 * 8, column = l % 4 * 2 + i % 2;
+            i32 sum = 0;
+            for (u32 k = 0; k < K; k++) sum += i32(a[row][k]) * i32(b[column][k]);
+            out.c[i] = i32(u32(out.c[i]) + u32(sum));
         }
     }
 }
 // All read `a` and `b` only, each writes its own `c`: so in place is fine.
-template <u32 M, u32 K>
+template <u32 M, u32 K, bool UNSIGNED = false>
 inline void mma(Mma& own, void* where) {
     block.warp[cur->warp].value[cur->lane] = u64(&own);
-    meet(0xffffffffu, done_mma<M, K>, "mma.sync", where);
+    meet(0xffffffffu, done_mma<M, K, UNSIGNED>, "mma.sync", where);
 }
 EMU_NOINLINE void mma_s8_16816(i32* c, u32 a0, u32 a1, u32 b) {
     Mma own = {c, {a0, a1}, {b}};
@@ -163,6 +172,18 @@ EMU_NOINLINE void mma_s8_16832(i32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u
 EMU_NOINLINE void mma_s8_8816(i32* c, u32 a, u32 b) {
     Mma own = {c, {a}, {b}};
     mma<8, 16>(own, __builtin_return_address(0));
+}
+// Two of 8 by 8, 16 deep, as kernels/include/mma.cuh has it for chips before sm_80.
+template <bool UNSIGNED>
+EMU_NOINLINE void add_product_16(i32* c, u32 a0, u32 a1, u32 b) {
+    Mma low = {c, {a0}, {b}}, high = {c + 2, {a1}, {b}};
+    mma<8, 16, UNSIGNED>(low, __builtin_return_address(0));
+    mma<8, 16, UNSIGNED>(high, __builtin_return_address(0));
+}
+template <bool UNSIGNED>
+EMU_NOINLINE void add_product_32(i32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+    Mma own = {c, {a0, a1, a2, a3}, {b0, b1}};
+    mma<16, 32, UNSIGNED>(own, __builtin_return_address(0));
 }
 
 // ldmatrix: rows of 16 bytes at the addresses that lanes give; N 1, 2 or 4.
@@ -479,9 +500,9 @@ template <typename T> inline T __ldcv(const T* p) { return *p; }
 template <typename T> inline void __stcg(T* p, std::type_identity_t<T> v) { *p = v; }
 template <typename T> inline void __stcs(T* p, std::type_identity_t<T> v) { *p = v; }
 template <typename T> inline void __stwt(T* p, std::type_identity_t<T> v) { *p = v; }
-inline void __threadfence() { asm volatile("" ::: "memory"); }
+inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_block() { asm volatile("" ::: "memory"); }
-inline void __threadfence_system() { asm volatile("" ::: "memory"); }
+inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __nanosleep(unsigned) {}
 [[noreturn]] EMU_NOINLINE void __trap() { EMU_DIE("__trap"); }
 inline size_t __cvta_generic_to_shared(const void* p) {
@@ -491,19 +512,28 @@ inline size_t __cvta_generic_to_shared(const void* p) {
 }
 inline void* __cvta_shared_to_generic(size_t p) { return emu::shared_area + p; }
 
+// Blocks of the emulated device run side by side, so its atomics are the processor's.
+template <typename T, typename New>
+inline T emu_atomic(T* p, New new_value) {
+    T old;
+#if defined(EMU_DEVICE)
+    __atomic_load(p, &old, __ATOMIC_SEQ_CST);
+    for (T v = new_value(old); !__atomic_compare_exchange(p, &old, &v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);) v = new_value(old);
+#else
+    old = *p;
+    *p = new_value(old);
+#endif
+    return old;
+}
 #define EMU_ATOMIC(NAME, EXPRESSION)                                  \
     template <typename T>                                             \
     inline T NAME(T* p, std::type_identity_t<T> v) {                  \
-        const T old = *p;                                             \
-        *p = EXPRESSION;                                              \
-        return old;                                                   \
+        return emu_atomic(p, [v](T old) -> T { (void)old; return EXPRESSION; }); \
     }
 EMU_ATOMIC(atomicAdd, T(old + v)) EMU_ATOMIC(atomicSub, T(old - v)) EMU_ATOMIC(atomicOr, T(old | v)) EMU_ATOMIC(atomicAnd, T(old & v))
 EMU_ATOMIC(atomicXor, T(old ^ v)) EMU_ATOMIC(atomicMin, (old < v ? old : v)) EMU_ATOMIC(atomicMax, (old > v ? old : v))
 EMU_ATOMIC(atomicExch, v) EMU_ATOMIC(atomicInc, (old >= v ? T(0) : T(old + 1))) EMU_ATOMIC(atomicDec, (old == 0 || old > v ? v : T(old - 1)))
 template <typename T>
 inline T atomicCAS(T* p, std::type_identity_t<T> compare, std::type_identity_t<T> v) {
-    const T old = *p;
-    if (old == compare) *p = v;
-    return old;
+    return emu_atomic(p, [compare, v](T old) -> T { return old == compare ? v : old; });
 }
