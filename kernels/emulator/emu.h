@@ -497,13 +497,13 @@ inline void thread_begin() {
 
 inline void begin_once() {
     if (stacks) return;
+#if !defined(EMU_DEVICE)
     stacks = (u8*)mmap(nullptr, STACK * MOST_THREADS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stacks == MAP_FAILED) {
         perror("stacks");
         exit(3);
     }
     for (u32 t = 0; t < MOST_THREADS; t++) mprotect(stacks + t * STACK, 4096, PROT_NONE);
-#if !defined(EMU_DEVICE)
     static u8 alternative[65536];
     stack_t s = {};
     s.ss_sp = alternative, s.ss_size = sizeof alternative;

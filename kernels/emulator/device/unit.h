@@ -70,8 +70,11 @@ inline void tell_signal() {
     fflush(stderr);
 }
 
-inline bool run_share(const device::Share& share) {
+static_assert(STACK == device::STACK && MOST_THREADS == device::MOST_THREADS, "as the workers map them");
+
+inline bool run_share(const device::Share& share, u8* own_stacks) {
     begin_once();
+    stacks = own_stacks;
     struct Call {
         const Entry::Kernel* kernel;
         void** places;

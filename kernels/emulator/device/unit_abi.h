@@ -5,7 +5,8 @@
 #include <cstdint>
 
 namespace device {
-constexpr uint32_t UNIT_VERSION = 1;
+constexpr uint32_t UNIT_VERSION = 1, MOST_THREADS = 1024;
+constexpr size_t STACK = 192 * 1024;  // of each thread of a block; the lowest page is none
 
 struct Entry {
     const char* name;
@@ -30,8 +31,8 @@ struct Unit {
     size_t static_shared;
     const Entry* entries;
     size_t n_entries;
-    // False: a fault, which it has told.
-    bool (*run)(const Share& share);
+    // With a worker's stacks for the threads of a block. False: a fault, which it has told.
+    bool (*run)(const Share& share, uint8_t* stacks);
     // For a signal's handler on the thread that runs: does not return.
     void (*fault)(int number, const void* address, const void* code);
 };

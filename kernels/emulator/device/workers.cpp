@@ -21,7 +21,7 @@ struct Job {
     unsigned workers = 0, left = 0;
     bool good = true;
 };
-Job job;
+Job& job = *new Job;  // for the workers, which never end
 thread_local const device::Unit* running;
 struct sigaction before[32];
 
@@ -34,12 +34,21 @@ void on_signal(int number, siginfo_t* info, void* context) {
     sigaction(number, &other, nullptr);
 }
 
+uint8_t* map(size_t bytes) {
+    void* const got = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (got != MAP_FAILED) return (uint8_t*)got;
+    perror("emulated device: stacks");
+    exit(3);
+}
+
 void work(unsigned own) {
-    constexpr size_t STACK = 64 << 10;
     stack_t s = {};
-    s.ss_sp = mmap(nullptr, STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    s.ss_size = STACK;
+    s.ss_size = 64 << 10;
+    s.ss_sp = map(s.ss_size);
     sigaltstack(&s, nullptr);
+    // Mapped once for all units: the system allows a process 65,530 pieces of memory, and each page without access ends one.
+    uint8_t* const stacks = map(device::STACK * device::MOST_THREADS);
+    for (uint32_t t = 0; t < device::MOST_THREADS; t++) mprotect(stacks + t * device::STACK, 4096, PROT_NONE);
     uint64_t last = 0;
     for (;;) {
         std::unique_lock<std::mutex> lock(job.lock);
@@ -49,7 +58,7 @@ void work(unsigned own) {
         const device::Unit* const unit = job.launch->function->module->units[own];
         lock.unlock();
         running = unit;
-        const bool good = unit->run(job.share);
+        const bool good = unit->run(job.share, stacks);
         running = nullptr;
         lock.lock();
         job.good &= good;
