@@ -17,6 +17,7 @@
 #include <vector>
 #include <dlfcn.h>
 #include <elf.h>
+#include <smmintrin.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>

@@ -130,28 +130,32 @@ struct Mma {
 template <u32 M, u32 K, bool UNSIGNED>
 inline void done_mma(Warp& w, u32 lanes) {
     if (lanes != 0xffffffffu) die("mma without all lanes", fibers[w.number * 32].where);
-    // Both matrices row by row, so that g++ makes vectors of the sums.
-    alignas(32) int16_t a[M][K], b[8][K];
+    // Words of two halves: a's of a row, b's of all eight columns, so that one instruction multiplies and adds four columns' pairs.
+    alignas(16) u32 a[M][K / 2], b[K / 2][8];
     for (u32 l = 0; l < 32; l++) {
         const Mma& own = *(const Mma*)w.value[l];
         for (u32 half = 0; half < K / 16; half++) {
-            const u32 k = half * 16 + l % 4 * 4;
-            for (u32 i = 0; i < 4; i++) {
-                for (u32 up = 0; up < M / 8; up++) {
-                    const u32 byte = own.a[up + half * (M / 8)] >> (8 * i);
-                    a[up * 8 + l / 4][k + i] = UNSIGNED ? int16_t(u8(byte)) : int16_t(i8(byte));
-                }
-                b[l / 4][k + i] = i8(own.b[half] >> (8 * i));
+            const u32 pair = half * 8 + l % 4 * 2;
+            for (u32 up = 0; up < M / 8; up++) {
+                const __m128i bytes = _mm_cvtsi32_si128(i32(own.a[up + half * (M / 8)]));
+                _mm_storel_epi64((__m128i*)&a[up * 8 + l / 4][pair], UNSIGNED ? _mm_cvtepu8_epi16(bytes) : _mm_cvtepi8_epi16(bytes));
             }
+            const u64 halves = u64(_mm_cvtsi128_si64(_mm_cvtepi8_epi16(_mm_cvtsi32_si128(i32(own.b[half])))));
+            b[pair][l / 4] = u32(halves), b[pair + 1][l / 4] = u32(halves >> 32);
         }
     }
-    for (u32 l = 0; l < 32; l++) {
-        const Mma& out = *(const Mma*)w.value[l];
-        for (u32 i = 0; i < M / 4; i++) {
-            const u32 row = l / 4 + i / 2 * 8, column = l % 4 * 2 + i % 2;
-            i32 sum = 0;
-            for (u32 k = 0; k < K; k++) sum += i32(a[row][k]) * i32(b[column][k]);
-            out.c[i] = i32(u32(out.c[i]) + u32(sum));
+    for (u32 row = 0; row < M; row++) {
+        __m128i left = _mm_setzero_si128(), right = left;
+        for (u32 pair = 0; pair < K / 2; pair++) {
+            const __m128i both = _mm_set1_epi32(i32(a[row][pair]));
+            left = _mm_add_epi32(left, _mm_madd_epi16(both, *(const __m128i*)&b[pair][0]));
+            right = _mm_add_epi32(right, _mm_madd_epi16(both, *(const __m128i*)&b[pair][4]));
+        }
+        alignas(16) u32 sums[8];
+        _mm_store_si128((__m128i*)sums, left), _mm_store_si128((__m128i*)(sums + 4), right);
+        for (u32 t = 0; t < 4; t++) {
+            i32* const c = ((const Mma*)w.value[row % 8 * 4 + t])->c + row / 8 * 2;
+            c[0] = i32(u32(c[0]) + sums[2 * t]), c[1] = i32(u32(c[1]) + sums[2 * t + 1]);
         }
     }
 }

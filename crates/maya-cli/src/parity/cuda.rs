@@ -19,13 +19,25 @@ const CTX: usize = 640;
 const DECODED: usize = 12;
 /// Lengths in which a prompt is fed in turn: whole spans, parts of one, and single tokens.
 const PIECES: [usize; 6] = [64, 1, 4, 5, 37, 1];
-/// Tokens of a span, so that long prompts take several.
-const SPAN: usize = 96;
+/// How much is compared.
+pub(super) struct Extent {
+    /// Tokens of the longest prompt.
+    prompt: usize,
+    /// Tokens of a span, so that long prompts take several.
+    span: usize,
+    /// One of so many draws.
+    pub draws: u64,
+}
+
+const FULL: Extent = Extent { prompt: usize::MAX, span: 96, draws: 1 };
+/// Every kernel and every way through the executor, but little of each: for a device that is emulated.
+const BRIEF: Extent = Extent { prompt: 64, span: 24, draws: 50 };
 /// The device of the comparisons.
 const DEVICE: u32 = 0;
 
 /// Compares everything, or says why there is nothing to compare.
-pub fn run(fixtures: &Fixtures, table: &mut Table) -> Result<()> {
+pub fn run(fixtures: &Fixtures, brief: bool, table: &mut Table) -> Result<()> {
+    let extent = if brief { BRIEF } else { FULL };
     let store = StoreOptions::from_environment(crate::cmd::kernels::PACK)?;
     let mut products = match DeviceProducts::open(DEVICE, store.clone()) {
         Ok(products) => products,
@@ -42,7 +54,7 @@ pub fn run(fixtures: &Fixtures, table: &mut Table) -> Result<()> {
         }
     }
     drop(products);
-    super::cuda_draw::run(DEVICE, &store, table)?;
+    super::cuda_draw::run(DEVICE, &store, &extent, table)?;
     for subject in &SUBJECTS {
         let Some(loaded) = subject.load(LEVEL, fixtures, table)? else { continue };
         for kv in [Kv::F16, Kv::F32] {
@@ -52,12 +64,12 @@ pub fn run(fixtures: &Fixtures, table: &mut Table) -> Result<()> {
                 ctx: CTX,
                 sequences: 2,
                 vram: None,
-                span: Some(SPAN),
+                span: Some(extent.span),
                 store: store.clone(),
             };
             let mut device = CudaExecutor::new(loaded.model.clone(), options, &mut |_| ())?;
             let mut cpu = loaded.executor(Precision::Fast, kv)?;
-            for prompt in loaded.golden.prompts() {
+            for prompt in loaded.golden.prompts().into_iter().filter(|length| *length <= extent.prompt) {
                 compare(&loaded, prompt, kv, &mut cpu, &mut device, table)?;
             }
         }

@@ -37,6 +37,10 @@ pub struct ParityArgs {
     /// A folder that `golden unpack` made
     #[arg(long, value_name = "DIR")]
     fixtures: PathBuf,
+    /// Level cuda only: prompts of at most 64 tokens and few draws, for a device that is slow
+    #[cfg(feature = "cuda")]
+    #[arg(long)]
+    brief: bool,
     /// One JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -93,7 +97,7 @@ pub fn run(args: &ParityArgs) -> Result<()> {
             Level::Model => model::run(&fixtures, &mut table)?,
             Level::Greedy => greedy::run(&fixtures, &mut table)?,
             #[cfg(feature = "cuda")]
-            Level::Cuda => cuda::run(&fixtures, &mut table)?,
+            Level::Cuda => cuda::run(&fixtures, args.brief, &mut table)?,
         }
         if !args.json {
             table.print(printed, &mut out)?;
