@@ -17,6 +17,7 @@
 #include <vector>
 #include <dlfcn.h>
 #include <elf.h>
+#include <smmintrin.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -144,6 +145,7 @@ struct Block {
     const void* main_bottom;
     size_t main_size;
     bool running;
+    bool failed;  // of a unit of the emulated device: the launch is given up
     Warp warp[32];
     Barrier barrier[16];
 };
@@ -235,13 +237,35 @@ inline void say_thread(FILE* to) {
     }
 }
 
+__attribute__((naked, noinline)) inline void switch_stacks(void**, void*) {
+    asm("pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
+        "movq %rsp, (%rdi)\n movq %rsi, %rsp\n"
+        "popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n ret\n");
+}
+
+#if defined(EMU_DEVICE)
+struct Fault {};  // ends a launch, not the process
+[[noreturn]] inline void leave() {
+    fflush(stderr);
+    if (!block.running) throw Fault();
+    static void* nowhere;
+    block.failed = true;
+    switch_stacks(&nowhere, block.main_sp);
+    __builtin_unreachable();
+}
+#else
+[[noreturn]] inline void leave() {
+    fflush(stderr);
+    _exit(3);
+}
+#endif
+
 [[noreturn]] EMU_NOINLINE void die(const char* message, const void* where) {
     fflush(stdout);
     fprintf(stderr, "EMU ERROR: %s\n", message);
     say_thread(stderr);
     if (where) fprintf(stderr, "  at %s\n", place(where).c_str());
-    fflush(stderr);
-    _exit(3);
+    leave();
 }
 #define EMU_DIE(message) emu::die(message, __builtin_return_address(0))
 
@@ -267,12 +291,6 @@ extern "C" __attribute__((weak, used)) void __ubsan_on_report() {
 namespace emu {
 
 // ---- fibers
-
-__attribute__((naked, noinline)) inline void switch_stacks(void**, void*) {
-    asm("pushq %rbp\n pushq %rbx\n pushq %r12\n pushq %r13\n pushq %r14\n pushq %r15\n"
-        "movq %rsp, (%rdi)\n movq %rsi, %rsp\n"
-        "popq %r15\n popq %r14\n popq %r13\n popq %r12\n popq %rbx\n popq %rbp\n ret\n");
-}
 
 inline u32 random32() {
     random_state += 0x9e3779b97f4a7c15ull;
@@ -370,8 +388,8 @@ inline void go(void** save, void** save_fake, Fiber* to) {
         fprintf(stderr, "\n      at %s\n", place(std::get<2>(key)).c_str());
     }
     if (exited) fprintf(stderr, "  %u threads have ended\n", exited);
-    fflush(stderr);
-    _exit(3);
+    block.running = true;
+    leave();
 }
 
 // This fiber is no longer ready; the next one goes on, until somebody wakes this one.
@@ -480,6 +498,7 @@ inline void thread_begin() {
 
 inline void begin_once() {
     if (stacks) return;
+#if !defined(EMU_DEVICE)
     stacks = (u8*)mmap(nullptr, STACK * MOST_THREADS, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (stacks == MAP_FAILED) {
         perror("stacks");
@@ -504,6 +523,7 @@ inline void begin_once() {
     for (int number : {SIGALRM, SIGINT}) sigaction(number, &action, nullptr);
 #endif
     if (const char* text = getenv("EMU_LIMIT")) alarm(unsigned(atoi(text)));
+#endif
     if (const char* text = getenv("EMU_ORDER")) {
         if (!strcmp(text, "forward")) order = FORWARD;
         else if (!strcmp(text, "reverse")) order = REVERSE;
@@ -559,6 +579,9 @@ inline void run_block() {
     Fiber* first = order == FORWARD ? &fibers[0] : order == REVERSE ? &fibers[threads - 1] : pick();
     go(&block.main_sp, &block.main_fake, first);
     block.running = false;
+#if defined(EMU_DEVICE)
+    if (block.failed) throw Fault();
+#endif
 #if defined(__SANITIZE_ADDRESS__)
     __asan_unpoison_memory_region(shared_area, sizeof shared_area);
 #endif

@@ -35,15 +35,29 @@ TABLE = {
     'load_fresh': 'return *$0;',
     'load_fresh4': 'return *reinterpret_cast<const float4*>($0);',
     'fresh': 'return *$0;',
+    'fresh_key': 'return *$0;',
     'workers_meet': 'emu::bar_sync(1, 512);',
     'keep_order': 'asm volatile("" ::: "memory");',
     'mma_s8_8816': 'emu::mma_s8_8816($0, $1, $2);',
     'mma_s8_16816': 'emu::mma_s8_16816($0, $1, $2, $3);',
     'mma_s8_16832': 'emu::mma_s8_16832($0, $1, $2, $3, $4, $5, $6);',
+    'add_product_16': 'emu::add_product_16<$T0>($0, $1, $2, $3);',
+    'add_product_32': 'emu::add_product_32<$T0>($0, $1.x, $1.y, $1.z, $1.w, $2, $3);',
+    'product_32': '$0[0] = $0[1] = $0[2] = $0[3] = 0; emu::add_product_32<false>($0, $1.x, $1.y, $1.z, $1.w, $2, $3);',
 }
 
 # The asm, word for word, that was read and compared with what replaces it; other asm is a warning.
 KNOWN = {
+    'add_product_16': {
+        '"mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+r"(c[0]), "+r"(c[1]) : "r"(a0), "r"(b)',
+        '"mma.sync.aligned.m8n8k16.row.col.s32.u8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+r"(c[2]), "+r"(c[3]) : "r"(a1), "r"(b)',
+        '"mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+r"(c[0]), "+r"(c[1]) : "r"(a0), "r"(b)',
+        '"mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0, %1}, {%2}, {%3}, {%0, %1};" : "+r"(c[2]), "+r"(c[3]) : "r"(a1), "r"(b)',
+    },
+    'add_product_32': {
+        '"mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1)',
+        '"mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1)',
+    },
     'arrivals_begin': {
         '"mbarrier.init.shared.b64 [%0], 1;" ::"r"(shared_address(barrier)) : "memory"',
     },
@@ -88,6 +102,9 @@ KNOWN = {
     'fresh': {
         '"ld.global.cg.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory"',
     },
+    'fresh_key': {
+        '"ld.global.cg.u64 %0, [%1];" : "=l"(value) : "l"(from) : "memory"',
+    },
     'half_value': {
         '"cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits)',
     },
@@ -110,6 +127,9 @@ KNOWN = {
     },
     'nearest_half': {
         '"cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x)',
+    },
+    'product_32': {
+        '"mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};" : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3]) : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1), "r"(0)',
     },
     'workers_meet': {
         '"bar.sync 1, 512;" ::: "memory"',
@@ -319,6 +339,7 @@ def main():
     p.add_argument('--table', action='append', default=[])
     p.add_argument('-D', action='append', default=[], dest='defines')
     p.add_argument('-v', action='store_true')
+    p.add_argument('--device', action='store_true', help='for the emulated device: its own header, and a list of entries')
     a = p.parse_args()
     arch = int(re.sub(r'\D', '', a.arch))
     arch = arch * 10 if arch < 200 else arch
@@ -348,24 +369,33 @@ def main():
         text = text[:m.start()] + ' ' * (m.end() - m.start()) + text[m.end():]
     blank = tokens(text)
     bounds = []
-    for m in re.finditer(r'__global__\s+(?:void\s+)?__launch_bounds__\s*\(', blank):
-        end = matching(blank, m.end() - 1, '(', ')')
-        name = re.match(r'\s*(?:void\s+)?(\w+)\s*\(', blank[end + 1:])
-        before = blank[max(blank.rfind(';', 0, m.start()), blank.rfind('}', 0, m.start()), 0):m.start()]
+    for m in re.finditer(r'__global__\s+', blank):
+        at, threads, before = m.end(), None, blank[max(blank.rfind(';', 0, m.start()), blank.rfind('}', 0, m.start()), 0):m.start()]
+        while word := re.match(r'\s*(void\b|static\b|__launch_bounds__\s*\()', blank[at:]):
+            at += word.end()
+            if word.group(1).startswith('__launch'):
+                end = matching(blank, at - 1, '(', ')')
+                threads, at = split_commas(blank[at:end])[0], end + 1
+        name = re.match(r'\s*(\w+)\s*\(', blank[at:])
         if name and 'template' not in before:
-            bounds.append((name.group(1), split_commas(blank[m.end():end])[0]))
+            bounds.append((name.group(1), threads))
     stem = a.ns or re.sub(r'\W', '_', os.path.splitext(os.path.basename(a.file))[0])
     with open(a.out, 'w') as f:
         f.write(f'// {os.path.abspath(a.file)} for __CUDA_ARCH__ {arch}, by emu.py. Replaced: {", ".join(sorted(replaced))}\n')
-        f.write(f'#include "{HERE}/emu.h"\n')
+        f.write('#include "unit.h"\n' if a.device else f'#include "{HERE}/emu.h"\n')
         f.write('#pragma GCC diagnostic push\n#pragma GCC diagnostic ignored "-Wunknown-pragmas"\n'
                 '#pragma GCC diagnostic ignored "-Wunused-function"\n#pragma GCC diagnostic ignored "-Wunused-variable"\n'
                 '#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"\n#pragma GCC diagnostic ignored "-Wuninitialized"\n'
                 '#pragma GCC diagnostic ignored "-Wattributes"\n')
         f.write(f'namespace {stem} {{\n')
         f.write(text)
+        if a.device:
+            f.write(f'\nstatic const unsigned emu_arch = emu::unit_arch = {arch};')
         for name, threads in bounds:
-            f.write(f'\nstatic const emu::Bound emu_bound_{name}((const void*)&{name}, {threads});')
+            if a.device:
+                f.write(f'\nstatic const emu::Entry emu_entry_{name}("{name}", &{name}, {threads or 1024});')
+            elif threads:
+                f.write(f'\nstatic const emu::Bound emu_bound_{name}((const void*)&{name}, {threads});')
         f.write(f'\n}}  // namespace {stem}\n#pragma GCC diagnostic pop\n')
     if a.v:
         print('replaced:', ', '.join(replaced))

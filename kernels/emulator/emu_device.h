@@ -126,31 +126,44 @@ struct Mma {
     u32 a[4], b[2];
 };
 
-inline i32 byte_at(u32 word, u32 i) { return i8(word >> (8 * i)); }
-
 // M 16 or 8, N 8, K 16 or 32: PTX ISA, "Matrix fragments". A row's words: lane = row % 8 * 4 + k % 16 / 4, word = row / 8 + k / 16 * (M / 8).
-template <u32 M, u32 K>
+template <u32 M, u32 K, bool UNSIGNED>
 inline void done_mma(Warp& w, u32 lanes) {
     if (lanes != 0xffffffffu) die("mma without all lanes", fibers[w.number * 32].where);
+    // Words of two halves: a's of a row, b's of all eight columns, so that one instruction multiplies and adds four columns' pairs.
+    alignas(16) u32 a[M][K / 2], b[K / 2][8];
     for (u32 l = 0; l < 32; l++) {
-        Mma& out = *(Mma*)w.value[l];
-        for (u32 i = 0; i < (M == 16 ? 4 : 2); i++) {
-            const u32 row = l / 4 + i / 2 * 8, column = l % 4 * 2 + i % 2;
-            u32 sum = u32(out.c[i]);
-            for (u32 k = 0; k < K; k++) {
-                const Mma& a = *(Mma*)w.value[row % 8 * 4 + k % 16 / 4];
-                const Mma& b = *(Mma*)w.value[column * 4 + k % 16 / 4];
-                sum += u32(byte_at(a.a[row / 8 + k / 16 * (M / 8)], k % 4) * byte_at(b.b[k / 16], k % 4));
+        const Mma& own = *(const Mma*)w.value[l];
+        for (u32 half = 0; half < K / 16; half++) {
+            const u32 pair = half * 8 + l % 4 * 2;
+            for (u32 up = 0; up < M / 8; up++) {
+                const __m128i bytes = _mm_cvtsi32_si128(i32(own.a[up + half * (M / 8)]));
+                _mm_storel_epi64((__m128i*)&a[up * 8 + l / 4][pair], UNSIGNED ? _mm_cvtepu8_epi16(bytes) : _mm_cvtepi8_epi16(bytes));
             }
-            out.c[i] = i32(sum);
+            const u64 halves = u64(_mm_cvtsi128_si64(_mm_cvtepi8_epi16(_mm_cvtsi32_si128(i32(own.b[half])))));
+            b[pair][l / 4] = u32(halves), b[pair + 1][l / 4] = u32(halves >> 32);
+        }
+    }
+    for (u32 row = 0; row < M; row++) {
+        __m128i left = _mm_setzero_si128(), right = left;
+        for (u32 pair = 0; pair < K / 2; pair++) {
+            const __m128i both = _mm_set1_epi32(i32(a[row][pair]));
+            left = _mm_add_epi32(left, _mm_madd_epi16(both, *(const __m128i*)&b[pair][0]));
+            right = _mm_add_epi32(right, _mm_madd_epi16(both, *(const __m128i*)&b[pair][4]));
+        }
+        alignas(16) u32 sums[8];
+        _mm_store_si128((__m128i*)sums, left), _mm_store_si128((__m128i*)(sums + 4), right);
+        for (u32 t = 0; t < 4; t++) {
+            i32* const c = ((const Mma*)w.value[row % 8 * 4 + t])->c + row / 8 * 2;
+            c[0] = i32(u32(c[0]) + sums[2 * t]), c[1] = i32(u32(c[1]) + sums[2 * t + 1]);
         }
     }
 }
 // All read `a` and `b` only, each writes its own `c`: so in place is fine.
-template <u32 M, u32 K>
+template <u32 M, u32 K, bool UNSIGNED = false>
 inline void mma(Mma& own, void* where) {
     block.warp[cur->warp].value[cur->lane] = u64(&own);
-    meet(0xffffffffu, done_mma<M, K>, "mma.sync", where);
+    meet(0xffffffffu, done_mma<M, K, UNSIGNED>, "mma.sync", where);
 }
 EMU_NOINLINE void mma_s8_16816(i32* c, u32 a0, u32 a1, u32 b) {
     Mma own = {c, {a0, a1}, {b}};
@@ -163,6 +176,18 @@ EMU_NOINLINE void mma_s8_16832(i32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u
 EMU_NOINLINE void mma_s8_8816(i32* c, u32 a, u32 b) {
     Mma own = {c, {a}, {b}};
     mma<8, 16>(own, __builtin_return_address(0));
+}
+// Two of 8 by 8, 16 deep, as kernels/include/mma.cuh has it for chips before sm_80.
+template <bool UNSIGNED>
+EMU_NOINLINE void add_product_16(i32* c, u32 a0, u32 a1, u32 b) {
+    Mma low = {c, {a0}, {b}}, high = {c + 2, {a1}, {b}};
+    mma<8, 16, UNSIGNED>(low, __builtin_return_address(0));
+    mma<8, 16, UNSIGNED>(high, __builtin_return_address(0));
+}
+template <bool UNSIGNED>
+EMU_NOINLINE void add_product_32(i32* c, u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+    Mma own = {c, {a0, a1, a2, a3}, {b0, b1}};
+    mma<16, 32, UNSIGNED>(own, __builtin_return_address(0));
 }
 
 // ldmatrix: rows of 16 bytes at the addresses that lanes give; N 1, 2 or 4.
@@ -479,9 +504,9 @@ template <typename T> inline T __ldcv(const T* p) { return *p; }
 template <typename T> inline void __stcg(T* p, std::type_identity_t<T> v) { *p = v; }
 template <typename T> inline void __stcs(T* p, std::type_identity_t<T> v) { *p = v; }
 template <typename T> inline void __stwt(T* p, std::type_identity_t<T> v) { *p = v; }
-inline void __threadfence() { asm volatile("" ::: "memory"); }
+inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_block() { asm volatile("" ::: "memory"); }
-inline void __threadfence_system() { asm volatile("" ::: "memory"); }
+inline void __threadfence_system() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __nanosleep(unsigned) {}
 [[noreturn]] EMU_NOINLINE void __trap() { EMU_DIE("__trap"); }
 inline size_t __cvta_generic_to_shared(const void* p) {
@@ -491,19 +516,28 @@ inline size_t __cvta_generic_to_shared(const void* p) {
 }
 inline void* __cvta_shared_to_generic(size_t p) { return emu::shared_area + p; }
 
+// Blocks of the emulated device run side by side, so its atomics are the processor's.
+template <typename T, typename New>
+inline T emu_atomic(T* p, New new_value) {
+    T old;
+#if defined(EMU_DEVICE)
+    __atomic_load(p, &old, __ATOMIC_SEQ_CST);
+    for (T v = new_value(old); !__atomic_compare_exchange(p, &old, &v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);) v = new_value(old);
+#else
+    old = *p;
+    *p = new_value(old);
+#endif
+    return old;
+}
 #define EMU_ATOMIC(NAME, EXPRESSION)                                  \
     template <typename T>                                             \
     inline T NAME(T* p, std::type_identity_t<T> v) {                  \
-        const T old = *p;                                             \
-        *p = EXPRESSION;                                              \
-        return old;                                                   \
+        return emu_atomic(p, [v](T old) -> T { (void)old; return EXPRESSION; }); \
     }
 EMU_ATOMIC(atomicAdd, T(old + v)) EMU_ATOMIC(atomicSub, T(old - v)) EMU_ATOMIC(atomicOr, T(old | v)) EMU_ATOMIC(atomicAnd, T(old & v))
 EMU_ATOMIC(atomicXor, T(old ^ v)) EMU_ATOMIC(atomicMin, (old < v ? old : v)) EMU_ATOMIC(atomicMax, (old > v ? old : v))
 EMU_ATOMIC(atomicExch, v) EMU_ATOMIC(atomicInc, (old >= v ? T(0) : T(old + 1))) EMU_ATOMIC(atomicDec, (old == 0 || old > v ? v : T(old - 1)))
 template <typename T>
 inline T atomicCAS(T* p, std::type_identity_t<T> compare, std::type_identity_t<T> v) {
-    const T old = *p;
-    if (old == compare) *p = v;
-    return old;
+    return emu_atomic(p, [compare, v](T old) -> T { return old == compare ? v : old; });
 }

@@ -22,15 +22,27 @@ const CTX: usize = 640;
 const DECODED: usize = 12;
 /// Lengths in which a prompt is fed in turn: whole spans, parts of one, and single tokens.
 const PIECES: [usize; 6] = [64, 1, 4, 5, 37, 1];
-/// Tokens of a span, so that long prompts take several.
-const SPAN: usize = 96;
+/// How much is compared.
+pub(super) struct Extent {
+    /// Tokens of the longest prompt.
+    prompt: usize,
+    /// Tokens of a span, so that long prompts take several.
+    span: usize,
+    /// One of so many draws.
+    pub draws: u64,
+}
+
+const FULL: Extent = Extent { prompt: usize::MAX, span: 96, draws: 1 };
+/// Every kernel and every way through the executor, but little of each: for a device that is emulated.
+const BRIEF: Extent = Extent { prompt: 64, span: 24, draws: 50 };
 /// The device of the comparisons.
 pub(super) const DEVICE: u32 = 0;
 
 /// Compares everything, or says why there is nothing to compare.
 ///
 /// `deep` is a model that is compared behind so many tokens.
-pub fn run(fixtures: &Fixtures, deep: Option<(&Path, usize)>, table: &mut Table) -> Result<()> {
+pub fn run(fixtures: &Fixtures, brief: bool, deep: Option<(&Path, usize)>, table: &mut Table) -> Result<()> {
+    let extent = if brief { BRIEF } else { FULL };
     let store = StoreOptions::from_environment(crate::cmd::kernels::PACK)?;
     let mut products = match DeviceProducts::open(DEVICE, store.clone()) {
         Ok(products) => products,
@@ -47,7 +59,7 @@ pub fn run(fixtures: &Fixtures, deep: Option<(&Path, usize)>, table: &mut Table)
         }
     }
     drop(products);
-    super::cuda_draw::run(DEVICE, &store, table)?;
+    super::cuda_draw::run(DEVICE, &store, &extent, table)?;
     if let Some((file, depth)) = deep {
         super::cuda_deep::run(file, depth, &store, table)?;
     }
@@ -60,15 +72,16 @@ pub fn run(fixtures: &Fixtures, deep: Option<(&Path, usize)>, table: &mut Table)
                 ctx: CTX,
                 sequences: cuda_batch::SEQUENCES,
                 vram: None,
-                span: Some(SPAN),
+                span: Some(extent.span),
                 store: store.clone(),
             };
             let mut device = CudaExecutor::new(loaded.model.clone(), options, &mut |_| ())?;
             let mut cpu = loaded.executor(Precision::Fast, kv)?;
-            for prompt in loaded.golden.prompts() {
+            for prompt in loaded.golden.prompts().into_iter().filter(|length| *length <= extent.prompt) {
                 compare(&loaded, prompt, kv, &mut cpu, &mut device, table)?;
             }
-            let longest = loaded.golden.prompts().into_iter().max().unwrap_or(0);
+            let longest = loaded.golden.prompts().into_iter().filter(|length| *length <= extent.prompt).max();
+            let longest = longest.unwrap_or(0);
             let tokens = loaded.golden.tokens(&format!("p{longest}.tokens"))?;
             for (what, differing) in cuda_batch::run(&mut cpu, &mut device, &tokens)? {
                 let what = format!("{what}, latents {kv:?}").to_lowercase();

@@ -5,6 +5,7 @@ use glm_graph::probe::DeviceSampler;
 use glm_graph::{CudaExecutor, Executor, Input, Sampler, SamplerParams, SeqId, Step, Want};
 use quant_kernels::cuda::StoreOptions;
 
+use super::cuda::Extent;
 use super::table::Table;
 use super::tolerance::limit;
 
@@ -14,9 +15,10 @@ const ROWS: [(usize, u64); 4] = [(154_880, 1_000), (5_000, 4_000), (1_025, 3_000
 const BOUNDARY: f64 = 1e-6;
 
 /// Tokens that differ, among all rows and among those that are not near a boundary.
-pub fn run(device: u32, store: &StoreOptions, table: &mut Table) -> Result<()> {
+pub(super) fn run(device: u32, store: &StoreOptions, extent: &Extent, table: &mut Table) -> Result<()> {
     let mut cpu = Sampler::default();
     for (vocab, rows) in ROWS {
+        let rows = rows / extent.draws;
         let mut sampler = DeviceSampler::open(device, store.clone(), vocab)?;
         let (mut differing, mut near) = (0, 0);
         for seed in 0..rows {

@@ -49,6 +49,10 @@ pub struct ParityArgs {
     #[cfg(feature = "cuda")]
     #[arg(long, value_name = "N", default_value_t = 1_000_000, requires = "deep")]
     depth: u32,
+    /// Level cuda only: prompts of at most 64 tokens and few draws, for a device that is slow
+    #[cfg(feature = "cuda")]
+    #[arg(long)]
+    brief: bool,
     /// One JSON object instead of a table
     #[arg(long)]
     json: bool,
@@ -107,7 +111,7 @@ pub fn run(args: &ParityArgs) -> Result<()> {
             #[cfg(feature = "cuda")]
             Level::Cuda => {
                 let deep = args.deep.as_deref().map(|file| (file, args.depth as usize));
-                cuda::run(&fixtures, deep, &mut table)?;
+                cuda::run(&fixtures, args.brief, deep, &mut table)?;
             }
         }
         if !args.json {
