@@ -178,13 +178,12 @@ impl Span<'_> {
         let x = self.vectors(self.pass.at(p.x), c.hidden, c.hidden);
         match &block.ffn {
             FfnPlaces::Dense(w) => {
-                self.swiglu("dense gate, up", "dense down", &x, w, p.wide, c.clamp_shared[layer])
+                self.products("dense gate, up", &x, &self.gate_and_up(w, p.wide))?;
+                self.down("dense down", w, p.wide, c.clamp_shared[layer])
             }
             FfnPlaces::Moe(w) => {
                 self.routes(w)?;
-                self.experts(layer, w)?;
-                let limit = c.clamp_shared[layer];
-                self.swiglu("shared gate, up", "shared down", &x, &w.shared, p.shared, limit)?;
+                self.experts(layer, w, &x)?;
                 self.combine()
             }
         }

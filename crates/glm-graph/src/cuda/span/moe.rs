@@ -1,12 +1,14 @@
 //! Routed experts of a span: routes of all rows, then each expert once for all rows that take it.
 
+use std::cell::Cell;
+
 use bytemuck::{Pod, Zeroable};
 use quant_kernels::Quant;
 use quant_kernels::cuda::{Args, DriverError, Grid};
 
 use super::super::weights::{InSlot, MoePlaces, Placed};
 use super::Span;
-use super::product::{ByExpert, RowsProduct, Vectors};
+use super::product::{ByExpert, Group, RowsProduct, Vectors};
 
 /// Threads of a block that routes a row.
 const ROUTE_THREADS: u32 = 128;
@@ -63,8 +65,8 @@ impl Span<'_> {
         self.pass.put("order", &kernels.order, grid, args)
     }
 
-    /// Gates and ups of all pairs of a row and a rank, then their downs, each to its own row.
-    pub(super) fn experts(&self, layer: usize, w: &MoePlaces) -> Result<(), DriverError> {
+    /// Gates and ups of all pairs of a row and a rank and of the shared expert, then their downs, each to its own row.
+    pub(super) fn experts(&self, layer: usize, w: &MoePlaces, x: &Vectors) -> Result<(), DriverError> {
         let (c, p) = (self.pass.config, self.places);
         let (ff, pairs) = (c.expert_ff, self.rows * c.experts_used);
         let wide = self.pass.at(p.wide);
@@ -83,9 +85,19 @@ impl Span<'_> {
         } else {
             vec![in_slot(&w.gate, ff, wide, 2 * ff), in_slot(&w.up, ff, up, 2 * ff)]
         };
-        let x = self.vectors(self.pass.at(p.x), c.hidden, c.hidden);
-        let rows = ByExpert { table: self.pass.at(w.table), share: c.experts_used, pairs };
-        self.products_of("expert gate, up", &x, &products, Some(&rows))?;
+        let tiled = Cell::new(None);
+        let rows = ByExpert { table: self.pass.at(w.table), share: c.experts_used, pairs, tiled: &tiled };
+        self.groups(
+            x,
+            &[
+                Group { what: "expert gate, up", list: &products, experts: Some(&rows) },
+                Group {
+                    what: "shared gate, up",
+                    list: &self.gate_and_up(&w.shared, p.shared),
+                    experts: None,
+                },
+            ],
+        )?;
         let h = Vectors {
             rows: pairs,
             share: c.experts_used,
@@ -93,7 +105,9 @@ impl Span<'_> {
             ..self.vectors(wide, 2 * ff, ff)
         };
         let down = in_slot(&w.down, c.hidden, self.pass.at(p.experts), c.hidden);
-        self.products_of("expert down", &h, &[down], Some(&ByExpert { share: 1, ..rows }))
+        let rows = ByExpert { share: 1, ..rows };
+        self.groups(&h, &[Group { what: "expert down", list: &[down], experts: Some(&rows) }])?;
+        self.down("shared down", &w.shared, p.shared, c.clamp_shared[layer])
     }
 
     /// The shared expert's output in `y` takes the weighted others. The streams could as well take them where they read `y`, but each

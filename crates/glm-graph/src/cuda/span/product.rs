@@ -1,5 +1,7 @@
 //! Products of matrices with many vectors: rounding of the vectors, and the launches by family of formats.
 
+use std::cell::Cell;
+
 use bytemuck::{Pod, Zeroable};
 use quant_kernels::cuda::{Args, DriverError, Grid, RowsShape, rows_format, rows_shape};
 use quant_kernels::{Family, Quant};
@@ -34,13 +36,22 @@ pub(super) struct Vectors {
 
 /// The columns of a product when they are not all rows in order: pairs of a row and a rank, by expert.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ByExpert {
+pub(super) struct ByExpert<'a> {
     /// Residency entries, one an expert.
     pub(super) table: u64,
     /// Pairs that share a vector.
     pub(super) share: usize,
     /// Pairs in all.
     pub(super) pairs: usize,
+    /// Columns of a block, once pairs are cut into tiles of so many.
+    pub(super) tiled: &'a Cell<Option<u32>>,
+}
+
+/// Products that are wanted of the same vectors.
+pub(super) struct Group<'a> {
+    pub(super) what: &'static str,
+    pub(super) list: &'a [RowsProduct],
+    pub(super) experts: Option<&'a ByExpert<'a>>,
 }
 
 /// A product that is wanted.
@@ -139,42 +150,46 @@ impl Span<'_> {
         x: &Vectors,
         list: &[RowsProduct],
     ) -> Result<(), DriverError> {
-        self.products_of(what, x, list, None)
+        self.groups(x, &[Group { what, list, experts: None }])
     }
 
-    /// Gate and up of `x` side by side at `wide`, then down into `y`.
-    pub(super) fn swiglu(
+    /// Gate and up, side by side at `wide`.
+    pub(super) fn gate_and_up(&self, w: &SwiGluPlaces, wide: Place) -> [RowsProduct; 2] {
+        let (wide, ff) = (self.pass.at(wide), w.gate.rows);
+        [self.product(&w.gate, wide, 2 * ff), self.product(&w.up, wide + 4 * ff as u64, 2 * ff)]
+    }
+
+    /// Down of what gate and up left at `wide`, into `y`.
+    pub(super) fn down(
         &self,
-        wide_name: &'static str,
-        down_name: &'static str,
-        x: &Vectors,
+        what: &'static str,
         w: &SwiGluPlaces,
         wide: Place,
         limit: f32,
     ) -> Result<(), DriverError> {
         let (wide, ff) = (self.pass.at(wide), w.gate.rows);
-        self.side_by_side(wide_name, x, &[&w.gate, &w.up], wide, 2 * ff)?;
         let up = wide + 4 * ff as u64;
         let h = Vectors { gate: Some((up, limit)), ..self.vectors(wide, 2 * ff, ff) };
-        self.products(down_name, &h, &[self.product(&w.down, self.pass.at(self.places.y), w.down.rows)])
+        self.products(what, &h, &[self.product(&w.down, self.pass.at(self.places.y), w.down.rows)])
     }
 
-    pub(super) fn products_of(
-        &self,
-        what: &'static str,
-        x: &Vectors,
-        list: &[RowsProduct],
-        experts: Option<&ByExpert>,
-    ) -> Result<(), DriverError> {
+    /// Multiplies matrices with the same vectors, which are rounded once for each family of formats.
+    pub(super) fn groups(&self, x: &Vectors, groups: &[Group<'_>]) -> Result<(), DriverError> {
         for family in [Family::Wide, Family::Narrow, Family::Float] {
-            let some: Vec<_> =
-                list.iter().copied().filter(|product| product.quant.family() == Some(family)).collect();
-            if some.is_empty() {
-                continue;
-            }
-            self.round(family, x)?;
-            for some in some.chunks(MAX_TASKS) {
-                self.launch(what, family, x, some, experts)?;
+            let mut is_rounded = false;
+            for group in groups {
+                let of_family = |product: &RowsProduct| product.quant.family() == Some(family);
+                let some: Vec<_> = group.list.iter().copied().filter(of_family).collect();
+                if some.is_empty() {
+                    continue;
+                }
+                if !is_rounded {
+                    self.round(family, x)?;
+                    is_rounded = true;
+                }
+                for some in some.chunks(MAX_TASKS) {
+                    self.launch(group.what, family, x, some, group.experts)?;
+                }
             }
         }
         Ok(())
@@ -227,7 +242,7 @@ impl Span<'_> {
         family: Family,
         x: &Vectors,
         list: &[RowsProduct],
-        experts: Option<&ByExpert>,
+        experts: Option<&ByExpert<'_>>,
     ) -> Result<(), DriverError> {
         let p = self.places;
         let quants: Vec<Quant> = list.iter().map(|product| product.quant).collect();
@@ -248,7 +263,7 @@ impl Span<'_> {
         let mut tiles = (x.rows as u32).div_ceil(shape.columns);
         tasks.columns = x.rows as u32;
         if let Some(experts) = experts {
-            tiles = self.tiles(&shape, experts.pairs)?;
+            tiles = self.tiles(&shape, experts)?;
             tasks.columns = experts.pairs as u32;
             tasks.order = self.pass.at(p.order);
             tasks.tiles = self.pass.at(p.tiles);
@@ -266,7 +281,7 @@ impl Span<'_> {
         family: Family,
         x: &Vectors,
         product: &RowsProduct,
-        experts: Option<&ByExpert>,
+        experts: Option<&ByExpert<'_>>,
     ) -> RowsTask {
         let p = self.places;
         let (pitch, scales) = rounded(x.k);
@@ -299,9 +314,14 @@ impl Span<'_> {
         }
     }
 
-    /// Cuts every expert's pairs into tiles of a block's columns; returns how many there may be.
-    fn tiles(&self, shape: &RowsShape, pairs: usize) -> Result<u32, DriverError> {
+    /// Cuts every expert's pairs into tiles of a block's columns, unless they are; returns how many there may be.
+    fn tiles(&self, shape: &RowsShape, by: &ByExpert<'_>) -> Result<u32, DriverError> {
         let (p, experts) = (self.places, self.pass.config.experts);
+        // No more than one tile of each expert is not full.
+        let most = by.pairs as u32 / shape.columns + experts.min(by.pairs) as u32;
+        if by.tiled.replace(Some(shape.columns)) == Some(shape.columns) {
+            return Ok(most);
+        }
         let args = Args::new()
             .pointer(self.pass.at(p.begin))
             .u32(experts as u32)
@@ -309,7 +329,6 @@ impl Span<'_> {
             .pointer(self.pass.at(p.tiles))
             .pointer(self.pass.at(p.n_tiles));
         self.pass.put("tiles", &self.pass.kernels.rows.tiles, Grid::new(1, 1024).with_smem(128), args)?;
-        // No more than one tile of each expert is not full.
-        Ok(pairs as u32 / shape.columns + experts.min(pairs) as u32)
+        Ok(most)
     }
 }
