@@ -7,7 +7,7 @@ use clap::Args;
 
 use crate::process::run_within;
 use crate::workspace::Workspace;
-use crate::{deny, fuzz, install, instruments, kernels, outside, parity, python, serve, tidy};
+use crate::{deny, emulator, fuzz, install, instruments, kernels, outside, parity, python, serve, tidy};
 
 #[derive(Args)]
 pub struct Arguments {
@@ -95,6 +95,12 @@ const STEPS: &[Step] = &[
         check: Check::Call(kernels::check),
     },
     Step {
+        name: "emulate",
+        what: "kernels on the processor, each alone",
+        limit: minutes(12),
+        check: Check::Call(emulator::kernels),
+    },
+    Step {
         name: "outside",
         what: "tier-cache and nvme-reader from outside, and alone",
         limit: minutes(20),
@@ -123,6 +129,12 @@ const STEPS: &[Step] = &[
         what: "golden data, every level that needs no device",
         limit: minutes(20),
         check: Check::Call(parity::run_all),
+    },
+    Step {
+        name: "device",
+        what: "the GPU executor on an emulated device, bit for bit",
+        limit: minutes(20),
+        check: Check::Call(emulator::device),
     },
     Step {
         name: "fuzz",

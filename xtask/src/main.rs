@@ -9,6 +9,7 @@
 mod bench;
 mod ci;
 mod deny;
+mod emulator;
 mod fuzz;
 mod install;
 mod instruments;

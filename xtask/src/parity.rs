@@ -69,6 +69,19 @@ pub fn compare(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     Ok(())
 }
 
+/// A `maya parity` that compares a device: nothing may be missed, and the device has to be there.
+pub fn compare_device(command: &mut std::process::Command) -> Result<()> {
+    let begin = Instant::now();
+    let output = command.stderr(std::process::Stdio::inherit()).output().context("cannot start maya")?;
+    let result: Value = serde_json::from_slice(&output.stdout).context("maya parity printed no JSON")?;
+    let found = print(&result)?;
+    println!("parity: {found} in {:.1} s", begin.elapsed().as_secs_f64());
+    if !output.status.success() || found.missed > 0 || found.passed == 0 {
+        bail!("maya parity ended with {} after {found}", output.status);
+    }
+    Ok(())
+}
+
 /// Puts all golden data and models that are here into one folder.
 pub fn unpack(workspace: &Workspace) -> Result<PathBuf> {
     let fixtures = workspace.target().join("fixtures");

@@ -18,8 +18,8 @@
 // unit: quant/matvec_q5_1.cu
 // unit: quant/matvec_iq4_nl.cu
 // unit: quant/matvec_mxfp4.cu
-// unit: rows/product_wide.cu --arch 900 --table tests/table.py
-// unit: rows/product_narrow.cu --arch 900 --table tests/table.py
+// unit: rows/product_wide.cu --arch 900
+// unit: rows/product_narrow.cu --arch 900
 // unit: rows/quantize.cu
 #include "matvec_q6_k.unit"
 #include "matvec_iq2_xxs.unit"

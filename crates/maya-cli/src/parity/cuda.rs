@@ -34,7 +34,7 @@ pub(super) struct Extent {
 
 const FULL: Extent = Extent { prompt: usize::MAX, span: 96, draws: 1 };
 /// Every kernel and every way through the executor, but little of each: for a device that is emulated.
-const BRIEF: Extent = Extent { prompt: 64, span: 24, draws: 50 };
+const BRIEF: Extent = Extent { prompt: 64, span: 24, draws: 100 };
 /// The device of the comparisons.
 pub(super) const DEVICE: u32 = 0;
 
