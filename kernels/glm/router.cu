@@ -1,21 +1,22 @@
-// The router (model-spec 5.3): logits, the choice of experts, and where these are.
+// The router (model-spec 5.3), for a row of each sequence: logits, the choice of experts, and where these are.
 #include "canon.cuh"
 #include "order.cuh"
+#include "turn.cuh"
 
 constexpr u32 THREADS = 512;
 constexpr u32 AHEAD = 4;  // parts of rows of which a warp has the weights before the vector is known
 
 struct Router {
     const float* w;        // [experts][width]
-    const float* x;        // [width]
-    float* logits;         // [experts]
+    const float* x;        // [rows][width]
+    float* logits;         // [rows][experts]
     const float* bias;     // [experts]
     const u64* table;      // [experts]: residency entries; an address in device memory with the kind in its low bits
-    u32* ids;              // [k], in rank order
-    float* weights;        // [k]
-    u64* slots;            // [k]: addresses
+    u32* ids;              // [rows][k], in rank order
+    float* weights;        // [rows][k]
+    u64* slots;            // [rows][k]: addresses
     u32* uses;             // [experts]: counts of use
-    u32* ended;            // blocks that have ended; 0 before and after
+    u32* ended;            // [rows]: blocks that have ended; 0 before and after
     u32 experts, width, k;
     float scale;
 };
@@ -48,7 +49,7 @@ DEV void choose(const Router& p) {
             shared_at<float>(chosen + rank * 4) = sigmoid(load_fresh(p.logits + e));
             p.ids[rank] = e;
             p.slots[rank] = p.table[e] & ~15ull;
-            p.uses[e] += 1;
+            atomicAdd(p.uses + e, 1u);
         }
     }
     __syncthreads();
@@ -63,6 +64,8 @@ DEV void choose(const Router& p) {
 // a part of the block's rows, or what `choose` needs.
 extern "C" __global__ void __launch_bounds__(THREADS) router(Router p) {
     let_successor_begin();
+    p.x = of_row(p.x, p.width), p.logits = of_row(p.logits, p.experts), p.ended = of_row(p.ended, 1);
+    p.ids = of_row(p.ids, p.k), p.weights = of_row(p.weights, p.k), p.slots = of_row(p.slots, p.k);
     const u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, warps = THREADS / WARP;
     const u32 first = p.experts * blockIdx.x / gridDim.x, rows = p.experts * (blockIdx.x + 1) / gridDim.x - first;
     const u32 parts = blocks_of(p.width), stride = padded(parts), tasks = rows * parts;

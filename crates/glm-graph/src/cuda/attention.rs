@@ -4,7 +4,7 @@
 use quant_kernels::cuda::{Args, DriverError, Grid};
 
 use super::scratch::{capacity, choice_words, dsa_width, row_stride};
-use super::token::{MixerBuffers, Pass};
+use super::token::{Pass, StepBuffers};
 use super::weights::DsaPlaces;
 use crate::state::Kv;
 
@@ -67,7 +67,7 @@ impl Pass<'_> {
     }
 
     /// What the rows add to their sequences' caches, and the normed inputs of their queries.
-    pub(super) fn prepare(&self, w: &DsaPlaces, rows: &MixerBuffers) -> Result<(), DriverError> {
+    pub(super) fn prepare(&self, w: &DsaPlaces, rows: &StepBuffers) -> Result<(), DriverError> {
         let (c, s, cache) = (self.config, self.scratch, &self.slot.caches[w.nth]);
         let part = |at: usize| rows.first + 4 * at as u64;
         let keys = c.q_rank + c.latent;
@@ -101,7 +101,7 @@ impl Pass<'_> {
     }
 
     /// Scores of the pools, and the best of them.
-    pub(super) fn choose(&self, w: &DsaPlaces, rows: &MixerBuffers) -> Result<(), DriverError> {
+    pub(super) fn choose(&self, w: &DsaPlaces, rows: &StepBuffers) -> Result<(), DriverError> {
         let (c, s, cache) = (self.config, self.scratch, &self.slot.caches[w.nth]);
         let (kpool, top, capacity) = (c.kpool as u32, c.top_pools() as u32, capacity(c, self.ctx));
         let words = choice_words(capacity) as u32;
@@ -144,7 +144,7 @@ impl Pass<'_> {
     }
 
     /// From queries to mixed latents.
-    pub(super) fn attend(&self, w: &DsaPlaces, rows: &MixerBuffers) -> Result<(), DriverError> {
+    pub(super) fn attend(&self, w: &DsaPlaces, rows: &StepBuffers) -> Result<(), DriverError> {
         let (c, s, cache) = (self.config, self.scratch, &self.slot.caches[w.nth]);
         let (heads, latent) = (c.heads as u32, c.latent as u32);
         let (kpool, top, stride) = (c.kpool as u32, c.top_pools() as u32, row_stride(c, self.ctx) as u32);

@@ -5,7 +5,7 @@ use quant_kernels::cuda::{Args, DriverError, Grid};
 use super::abi;
 use super::product::{Product, THREADS};
 use super::scratch::kda_width;
-use super::token::{FIRST_LAYER, MixerBuffers, Pass};
+use super::token::{FIRST_LAYER, Pass, StepBuffers};
 use super::weights::KdaPlaces;
 
 impl Pass<'_> {
@@ -36,7 +36,7 @@ impl Pass<'_> {
         &self,
         layer: usize,
         w: &KdaPlaces,
-        rows: &MixerBuffers,
+        rows: &StepBuffers,
     ) -> Result<(), DriverError> {
         let c = self.config;
         let (inner, d) = (c.kda_inner(), c.kda_dim);

@@ -112,7 +112,7 @@ impl Scratch {
             router: words(c.experts),
             ids: words(c.experts_used),
             weights: words(c.experts_used),
-            slots: words(2 * c.experts_used),
+            slots: words(turns * 2 * c.experts_used),
             logits: words(vocab),
             choice: words(turns * (CHOICE_BYTES as usize / 4)),
             adjusted: words(turns * vocab),

@@ -44,8 +44,8 @@ pub(super) struct Pass<'a> {
     pub(super) timeline: Option<&'a Timeline>,
 }
 
-/// Where the mixers' kernels for sequences' turns find and leave values, of `n` rows.
-pub(super) struct MixerBuffers {
+/// Where kernels for sequences' turns find and leave values, of `n` rows.
+pub(super) struct StepBuffers {
     pub(super) n: u32,
     pub(super) faults: u64,
     pub(super) first: u64,
@@ -54,6 +54,10 @@ pub(super) struct MixerBuffers {
     pub(super) low: u64,
     pub(super) absorbed: u64,
     pub(super) mixed: u64,
+    pub(super) x: u64,
+    pub(super) router: u64,
+    pub(super) ids: u64,
+    pub(super) weights: u64,
 }
 
 /// What the streams wait to take.
@@ -212,9 +216,9 @@ impl Pass<'_> {
         self.put("site", &self.kernels.site, begins(grid), args)
     }
 
-    pub(super) fn buffers(&self) -> MixerBuffers {
+    pub(super) fn buffers(&self) -> StepBuffers {
         let s = self.scratch;
-        MixerBuffers {
+        StepBuffers {
             n: 1,
             faults: self.at(s.fault),
             first: self.at(s.first),
@@ -223,6 +227,10 @@ impl Pass<'_> {
             low: self.at(s.low),
             absorbed: self.at(s.absorbed),
             mixed: self.at(s.mixed),
+            x: self.at(s.x),
+            router: self.at(s.router),
+            ids: self.at(s.ids),
+            weights: self.at(s.weights),
         }
     }
 
@@ -234,7 +242,7 @@ impl Pass<'_> {
                 Ok(Pending::Vector)
             }
             FfnPlaces::Moe(w) => {
-                self.router(w)?;
+                self.router(w, &self.buffers())?;
                 self.experts(layer, w)?;
                 Ok(Pending::Experts)
             }
@@ -260,17 +268,17 @@ impl Pass<'_> {
         down
     }
 
-    /// Which experts the token takes, how much of each, and where they are.
-    fn router(&self, w: &MoePlaces) -> Result<(), DriverError> {
+    /// Which experts each row takes, how much of each, and where they are.
+    pub(super) fn router(&self, w: &MoePlaces, rows: &StepBuffers) -> Result<(), DriverError> {
         let (c, s) = (self.config, self.scratch);
         let args = abi::Router {
             w: self.at(w.router),
-            x: self.at(s.x),
-            logits: self.at(s.router),
+            x: rows.x,
+            logits: rows.router,
             bias: self.at(w.bias),
             table: self.at(w.table),
-            ids: self.at(s.ids),
-            weights: self.at(s.weights),
+            ids: rows.ids,
+            weights: rows.weights,
             slots: self.at(s.slots),
             uses: self.at(w.uses),
             ended: self.at(s.ended),
@@ -279,11 +287,14 @@ impl Pass<'_> {
             k: c.experts_used as u32,
             scale: c.expert_scale,
         };
-        let blocks = self.room.processors.min(c.experts as u32);
-        let rows = c.experts.div_ceil(blocks as usize);
-        let parts = rows * c.hidden.div_ceil(256).next_power_of_two() * 4;
+        // Two blocks fit on a multiprocessor.
+        let each = (2 * self.room.processors / rows.n).max(1);
+        let blocks = each.min(self.room.processors).min(c.experts as u32);
+        let rows_of_block = c.experts.div_ceil(blocks as usize);
+        let parts = rows_of_block * c.hidden.div_ceil(256).next_power_of_two() * 4;
         let choice = c.experts.div_ceil(2) * 16 + c.experts_used * 4;
-        let grid = Grid::new(blocks, THREADS).with_smem(parts.max(choice) as u32).early();
+        let grid = Grid::of([blocks, 1, rows.n], [THREADS, 1, 1]);
+        let grid = grid.with_smem(parts.max(choice) as u32).early();
         self.put("router", &self.kernels.router, grid, Args::new().value(&args))
     }
 

@@ -45,7 +45,7 @@ pub(super) static KDA: Unit = Unit {
 pub(super) static ROUTER: Unit = Unit {
     name: "router",
     source: device_code!("glm/router.cu"),
-    headers: &[BASE, CANON, ORDER],
+    headers: &[BASE, CANON, ORDER, TURN],
     entries: &["router"],
 };
 

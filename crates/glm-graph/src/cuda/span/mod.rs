@@ -20,7 +20,7 @@ pub(super) use places::{FEWEST_ROWS, MOST_ROWS, SpanPlaces};
 use product::Vectors;
 
 use super::scratch::{dsa_width, kda_width};
-use super::token::{MixerBuffers, Pass};
+use super::token::{Pass, StepBuffers};
 use super::weights::{BlockPlaces, DsaPlaces, FfnPlaces, KdaPlaces, MixerPlaces, Placed};
 
 /// What the streams wait to take.
@@ -103,9 +103,9 @@ impl Span<'_> {
     }
 
     /// What kernels for sequences' turns find and leave here.
-    fn buffers(&self) -> MixerBuffers {
+    fn buffers(&self) -> StepBuffers {
         let (p, at) = (self.places, |place| self.pass.at(place));
-        MixerBuffers {
+        StepBuffers {
             n: self.rows as u32,
             faults: at(p.faults),
             first: at(p.first),
@@ -114,6 +114,10 @@ impl Span<'_> {
             low: at(p.low),
             absorbed: at(p.absorbed),
             mixed: at(p.mixed),
+            x: at(p.x),
+            router: at(p.router),
+            ids: at(p.ids),
+            weights: at(p.weights),
         }
     }
 

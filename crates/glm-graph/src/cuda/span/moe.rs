@@ -7,8 +7,8 @@ use quant_kernels::Quant;
 use quant_kernels::cuda::{Args, DriverError, Grid};
 
 use super::super::weights::{InSlot, MoePlaces, Placed};
-use super::Span;
 use super::product::{ByExpert, Group, RowsProduct, Vectors};
+use super::{Span, Whose};
 
 /// Threads of a block that routes a row.
 const ROUTE_THREADS: u32 = 128;
@@ -38,6 +38,10 @@ impl Span<'_> {
     /// Which experts each row takes, and which rows each expert has.
     pub(super) fn routes(&self, w: &MoePlaces) -> Result<(), DriverError> {
         let (c, p, kernels) = (self.pass.config, self.places, &self.pass.kernels.rows);
+        if self.whose == Whose::Each {
+            self.pass.router(w, &self.buffers())?;
+            return self.order();
+        }
         let router = Placed { at: w.router, quant: Quant::F32, rows: c.experts, cols: c.hidden };
         let x = self.vectors(self.pass.at(p.x), c.hidden, c.hidden);
         self.products("router", &x, &[self.product(&router, self.pass.at(p.router), c.experts)])?;
@@ -55,6 +59,12 @@ impl Span<'_> {
         let smem = (c.experts.div_ceil(2) * 16 + c.experts_used * 4) as u32;
         let grid = Grid::new(self.rows as u32, ROUTE_THREADS).with_smem(smem);
         self.pass.put("route", &kernels.route, grid, Args::new().value(&args))?;
+        self.order()
+    }
+
+    /// Lists each expert's pairs of a row and a rank.
+    fn order(&self) -> Result<(), DriverError> {
+        let (c, p, kernels) = (self.pass.config, self.places, &self.pass.kernels.rows);
         let args = Args::new()
             .pointer(self.pass.at(p.ids))
             .u32((self.rows * c.experts_used) as u32)
