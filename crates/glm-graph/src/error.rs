@@ -258,6 +258,16 @@ pub enum ExecError {
     /// A part of the file could not be read.
     #[error("the weights cannot be brought to the device: {0}")]
     Load(String),
+    /// The device code was not made for such a size.
+    #[error("{found} {what}: a device takes at most {most}; the processor (--device cpu) takes any number")]
+    TooLong {
+        /// Of what there are so many.
+        what: &'static str,
+        /// How many.
+        found: usize,
+        /// The most there may be.
+        most: usize,
+    },
     /// There is no device code for a format or an operation.
     #[error("there is no device code for {0}")]
     NoKernel(String),

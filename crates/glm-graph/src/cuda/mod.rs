@@ -10,6 +10,7 @@ mod flight;
 mod kda;
 mod kernels;
 mod launch;
+mod layout;
 mod load;
 mod lone_draw;
 mod lone_product;
@@ -27,7 +28,6 @@ mod weights;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use quant_kernels::Quant;
 use quant_kernels::cuda::{
     Context, Event, Graph, KernelStore, Pinned, StoreOptions, Stream, Timing, matvec_tables,
 };
@@ -37,21 +37,21 @@ use crate::executor::{Counters, Executor, SeqId, Step, StepRow, Ticket, Token};
 use crate::model::Model;
 use crate::state::{Checkpoint, Kv};
 use crate::steps::{Answers, Limits, Standing};
-use abi::MOST_TURNS;
 use draw::End;
 use flight::{Drawn, Flight};
 use kernels::Kernels;
+use layout::{Layout, check_sizes, formats};
 pub use load::LoadReport;
 pub use lone_draw::DeviceSampler;
 pub use lone_product::DeviceProducts;
 pub use memory::DevicePlan;
-use memory::{Memory, Part, Place};
+use memory::Memory;
 use scratch::{Scratch, SlotPlaces};
 use sequence::DeviceSequence;
 use span::SpanPlaces;
 pub use timeline::LaunchTime;
 pub use units::UNITS;
-use weights::{FfnPlaces, MixerPlaces, Weights};
+use weights::Weights;
 
 /// How a device executor is made.
 #[derive(Clone, Debug)]
@@ -118,86 +118,6 @@ impl Drop for CudaExecutor {
     }
 }
 
-/// Where everything will lie.
-struct Layout {
-    plan: DevicePlan,
-    weights: Weights,
-    scratch: Scratch,
-    span: SpanPlaces,
-    slots: Vec<SlotPlaces>,
-    turns: usize,
-    tables: HashMap<Quant, Place>,
-}
-
-/// Bytes that long spans leave to the driver: code, and the threads' own memory, which is some hundred megabytes.
-const RESERVE: u64 = 1 << 30;
-
-impl Layout {
-    /// With the longest spans that fit into `room` bytes; with the shortest if none do.
-    fn within(model: &Model, options: &CudaOptions, room: u64) -> Self {
-        let wanted = options.span.unwrap_or(span::MOST_ROWS).min(span::MOST_ROWS);
-        let mut rows = wanted.min(options.ctx).max(1);
-        loop {
-            let layout = Self::of(model, options, rows);
-            if layout.plan.total() + RESERVE <= room || rows <= span::FEWEST_ROWS {
-                return layout;
-            }
-            rows = (rows / 2).max(span::FEWEST_ROWS);
-        }
-    }
-
-    fn of(model: &Model, options: &CudaOptions, rows: usize) -> Self {
-        let (config, mut plan) = (model.config(), DevicePlan::default());
-        let weights = Weights::plan(model, &mut plan);
-        let formats = formats(&weights);
-        let tables = formats.iter().filter_map(|quant| {
-            let words = matvec_tables(*quant);
-            (!words.is_empty()).then(|| (*quant, plan.words(Part::Vectors, words.len())))
-        });
-        let tables = tables.collect();
-        // Without its row of embeddings on the device a step needs the host.
-        let together = if weights.embed.is_some() { MOST_TURNS.min(rows) } else { 1 };
-        let turns = options.sequences.clamp(1, together);
-        let scratch = Scratch::plan(config, model.vocab(), options.kv, options.ctx, turns, &mut plan);
-        let span = SpanPlaces::plan(config, model.vocab(), options.ctx, rows, &mut plan);
-        let slots = (0..options.sequences)
-            .map(|_| SlotPlaces::plan(config, &weights, options.kv, options.ctx, &mut plan))
-            .collect();
-        Self { plan, weights, scratch, span, slots, turns, tables }
-    }
-}
-
-/// The formats of all matrices.
-fn formats(weights: &Weights) -> Vec<Quant> {
-    let mut all = vec![weights.output.quant];
-    for block in &weights.blocks {
-        match &block.mixer {
-            MixerPlaces::Kda(w) => {
-                all.extend(w.first.iter().chain([&w.forget, &w.gate, &w.out]).map(|w| w.quant));
-            }
-            MixerPlaces::Dsa(w) => {
-                let others = [&w.q_b, &w.index_q_b, &w.k_b, &w.v_b, &w.out];
-                all.extend(w.first.iter().chain(others).map(|w| w.quant));
-            }
-        }
-        match &block.ffn {
-            FfnPlaces::Dense(w) => all.extend([w.gate.quant, w.up.quant, w.down.quant]),
-            FfnPlaces::Moe(w) => {
-                let s = &w.shared;
-                all.extend([w.gate.quant, w.up.quant, w.down.quant]);
-                all.extend([s.gate.quant, s.up.quant, s.down.quant]);
-            }
-        }
-    }
-    let mut once = Vec::new();
-    all.into_iter().for_each(|quant| {
-        if !once.contains(&quant) {
-            once.push(quant);
-        }
-    });
-    once
-}
-
 impl CudaExecutor {
     /// What an executor with these options takes of the device's memory at least: with more, spans are longer.
     #[must_use]
@@ -219,6 +139,7 @@ impl CudaExecutor {
         let room = memory::room(&context, options.vram)?;
         let Layout { plan, weights, scratch, span, slots, turns, tables } =
             Layout::within(&model, &options, room);
+        check_sizes(model.config(), &weights, options.ctx)?;
         let mut memory = Memory::take(&context, &plan, options.vram)?;
         let store = KernelStore::open(&context, options.store.clone());
         let addresses = tables.iter().map(|(quant, place)| (*quant, memory.at(*place))).collect();
