@@ -21,8 +21,8 @@ const STREAM_BLOCKS: u32 = 2;
 /// Rows of a block of the streams, where shared memory has room for two such blocks; and where it has not.
 const BLOCK_ROWS: u32 = 16;
 const FEWER_ROWS: u32 = 8;
-/// Shared memory for a row of a block: 256 values of each stream, and gates.
-const ROW_SMEM: u32 = 4 * (4 * 256 + 20);
+/// Shared memory for a row of a block: 256 values of each stream, a line of sums of each, and gates.
+const ROW_SMEM: u32 = 4 * (4 * 256 + 4 * 32 + 20);
 const GATE_THREADS: u32 = 128;
 /// Rows of a block of the gates.
 const GATE_ROWS: u32 = 4;
