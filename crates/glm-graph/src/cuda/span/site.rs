@@ -95,10 +95,9 @@ impl Span<'_> {
         if c.streams == FAST_STREAMS && c.hidden.is_multiple_of(PART) && c.hidden <= FAST_HIDDEN {
             let parts = (c.hidden / PART) as u32;
             let groups = rows.div_ceil(rows_of_block);
-            // As many parts a block as keep all multiprocessors busy, and the same number in each block.
-            let shares = (STREAM_BLOCKS * pass.room.processors / groups).clamp(1, parts);
-            let shares = parts.div_ceil(parts.div_ceil(shares));
-            let grid = Grid::of([shares, groups, 1], [STREAM_THREADS, 1, 1]);
+            // A block a part: those at work at a time have all parts of neighbouring rows, 17 MB in one piece on an H200. With the
+            // fewest blocks all 134 MB of 2048 rows would be open at once, a kilobyte here and there.
+            let grid = Grid::of([parts, groups, 1], [STREAM_THREADS, 1, 1]);
             let smem = rows_of_block * ROW_SMEM;
             pass.put("site streams", &kernels.site4_streams, grid.with_smem(smem), args())?;
             if site.is_some() {
