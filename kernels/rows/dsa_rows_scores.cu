@@ -3,8 +3,9 @@
 // row's positions exceed. `pools` are [row][top], read for rows that do not see everything.
 #include "attend_rows.cuh"
 
-// scores[h][j] = dot(queries[h], row j) * scale over the attended positions. Blocks: 64 positions, rows, 64 heads.
-extern "C" __global__ void __launch_bounds__(TILE_THREADS, 2)
+// scores[h][j] = dot(queries[h], row j) * scale over the attended positions. Blocks: 64 positions, rows, 64 heads; of 256 threads with
+// 227 KB of shared memory: any number that share a row's positions, no more than 768 each, rows, 64 heads.
+extern "C" __global__ void __launch_bounds__(EIGHT_THREADS, 1)
     attend_rows_scores(const float* queries, const u8* latents, const u32* pools, float* scores, u32 first, u32 heads, u32 latent,
                        u32 kpool, u32 top, u32 stride, u32 half, float scale) {
     const u32 row = blockIdx.y;
@@ -12,7 +13,13 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, 2)
     queries += size_t(row) * heads * latent;
     pools += size_t(row) * top;
     scores += size_t(row) * heads * stride;
-    if (fast_rows(latent, kpool)) {
+    if (MAY_EIGHT && fast_rows(latent, kpool) && blockDim.x == EIGHT_THREADS) {
+        if (half) {
+            scores_eight_512<HalfRow>(queries, latents, pools, a, scores, heads, __ffs(kpool) - 1, stride, scale);
+        } else {
+            scores_eight_512<FloatRow>(queries, latents, pools, a, scores, heads, __ffs(kpool) - 1, stride, scale);
+        }
+    } else if (fast_rows(latent, kpool)) {
         scores_rows_512(queries, latents, pools, a, scores, heads, __ffs(kpool) - 1, stride, half != 0, scale);
     } else if (half) {
         scores_rows_any<HalfRow>(queries, latents, pools, a, scores, heads, latent, kpool, stride, scale);

@@ -23,6 +23,11 @@ const CHOICE_SMEM: u32 = 2048 * 4 + 32 * 4 + 16 + 2 * (16 * 1024 / 32) * 4;
 // Of kernels/include/attend_rows.cuh and mix_rows.cuh.
 const FAST_LATENT: usize = 512;
 const SCORES_SMEM: u32 = 3 * 64 * TILE_ROW + 8 * (TILE_SIDE as u32 * 16 + 16) + TILE_SIDE as u32 * 4;
+/// Where a block may have so much, the scores' blocks have 32 positions a turn and no more than 24 turns.
+const EIGHT_THREADS: u32 = 256;
+const EIGHT_SCORES_SMEM: u32 = 227 << 10;
+const TURN: usize = 32;
+const MOST_TURNS: u32 = 24;
 const MIX_SMEM: u32 = 2 * 16 * (TILE_ROW + 128 * 4);
 /// Warps of a block of the softmax at most.
 const SOFTMAX_WARPS: usize = 16;
@@ -166,9 +171,21 @@ impl Span<'_> {
             .u32(stride)
             .u32(self.is_half())
             .f32((c.key_dim as f32).sqrt().recip());
-        let tiles = attended.div_ceil(TILE_SIDE) as u32;
-        let grid = Grid::of([tiles, rows, head_blocks], [TILE_THREADS, 1, 1]);
-        let grid = grid.with_smem(if is_fast { SCORES_SMEM } else { 0 });
+        let grid = if is_fast && EIGHT_SCORES_SMEM <= pass.room.smem {
+            let turns = attended.div_ceil(TURN) as u32;
+            let least = turns.div_ceil(MOST_TURNS);
+            // As many blocks a row as leave the fewest turns to a multiprocessor, which has a block at a time; its queries take as
+            // long as half a turn.
+            let turns_of = |shares: u32| {
+                (rows * head_blocks * shares).div_ceil(pass.room.processors) * (2 * turns.div_ceil(shares) + 1)
+            };
+            let shares = (least..least + 8).min_by_key(|shares| turns_of(*shares)).unwrap_or(least);
+            Grid::of([shares, rows, head_blocks], [EIGHT_THREADS, 1, 1]).with_smem(EIGHT_SCORES_SMEM)
+        } else {
+            let tiles = attended.div_ceil(TILE_SIDE) as u32;
+            let grid = Grid::of([tiles, rows, head_blocks], [TILE_THREADS, 1, 1]);
+            grid.with_smem(if is_fast { SCORES_SMEM } else { 0 })
+        };
         pass.put("attend scores", &pass.kernels.rows.attend_scores, grid, args)?;
 
         let args = Args::new().pointer(scores).u32(first).u32(heads).u32(kpool).u32(top).u32(stride);
