@@ -23,11 +23,17 @@ const CHOICE_SMEM: u32 = 2048 * 4 + 32 * 4 + 16 + 2 * (16 * 1024 / 32) * 4;
 // Of kernels/include/attend_rows.cuh and mix_rows.cuh.
 const FAST_LATENT: usize = 512;
 const SCORES_SMEM: u32 = 3 * 64 * TILE_ROW + 8 * (TILE_SIDE as u32 * 16 + 16) + TILE_SIDE as u32 * 4;
-/// Where a block may have so much, the scores' blocks have 32 positions a turn and no more than 24 turns.
+/// Where a block may have so much, scores are made by blocks with 32 positions, or pools, a turn; those of attention have no more
+/// than 24 turns.
 const EIGHT_THREADS: u32 = 256;
 const EIGHT_SCORES_SMEM: u32 = 227 << 10;
+const EIGHT_INDEX_SMEM: u32 = 4 * 128 * 256 + 3 * 128 * 128 + 8 * 32 * 4;
+const EIGHT_INDEX_HEADS: usize = 32;
+const FAST_INDEX_DIM: usize = 128;
 const TURN: usize = 32;
 const MOST_TURNS: u32 = 24;
+/// Blocks that share a row more than there must be, at most.
+const MOST_SHARES: u32 = 24;
 const MIX_SMEM: u32 = 2 * 16 * (TILE_ROW + 128 * 4);
 /// Warps of a block of the softmax at most.
 const SOFTMAX_WARPS: usize = 16;
@@ -107,6 +113,15 @@ impl Span<'_> {
         (self.pass.config.top_pools() + 1) * self.pass.config.kpool - 1
     }
 
+    /// Into how many blocks a group's turns are dealt out, no fewer than `least`: as many as leave the fewest turns to a
+    /// multiprocessor, which has one block at a time and brings its queries in half a turn.
+    fn shares(&self, groups: u32, turns: u32, least: u32) -> u32 {
+        let half_turns = |shares: u32| {
+            (groups * shares).div_ceil(self.pass.room.processors) * (2 * turns.div_ceil(shares) + 1)
+        };
+        (least..least + MOST_SHARES).min_by_key(|shares| half_turns(*shares)).unwrap_or(least)
+    }
+
     /// Scores of the pools and the best of them, for the rows that do not see everything.
     fn choose(&self, w: &DsaPlaces, chunk: Chunk) -> Result<(), DriverError> {
         let (pass, p) = (&self.pass, self.places);
@@ -133,9 +148,18 @@ impl Span<'_> {
             .u32(c.kpool as u32)
             .u32(c.top_pools() as u32)
             .f32(((c.index_heads * c.index_dim) as f32).sqrt().recip());
-        let tiles = (end / c.kpool).div_ceil(TILE_SIDE) as u32;
-        let grid = Grid::of([tiles, chunk.rows.div_ceil(INDEX_ROWS) as u32, 1], [TILE_THREADS, 1, 1]);
-        pass.put("index scores", &pass.kernels.rows.index_scores, grid.with_smem(INDEX_SMEM), args)?;
+        let (pools, groups) = (end / c.kpool, chunk.rows.div_ceil(INDEX_ROWS) as u32);
+        let is_fast = c.index_dim == FAST_INDEX_DIM
+            && c.index_heads.is_multiple_of(8)
+            && c.index_heads <= EIGHT_INDEX_HEADS;
+        let grid = if is_fast && EIGHT_INDEX_SMEM <= pass.room.smem {
+            let shares = self.shares(groups, pools.div_ceil(TURN) as u32, 1);
+            Grid::of([shares, groups, 1], [EIGHT_THREADS, 1, 1]).with_smem(EIGHT_INDEX_SMEM)
+        } else {
+            let tiles = pools.div_ceil(TILE_SIDE) as u32;
+            Grid::of([tiles, groups, 1], [TILE_THREADS, 1, 1]).with_smem(INDEX_SMEM)
+        };
+        pass.put("index scores", &pass.kernels.rows.index_scores, grid, args)?;
         let args = Args::new()
             .pointer(pass.at(p.pool_scores))
             .pointer(pass.at(p.pools))
@@ -173,13 +197,7 @@ impl Span<'_> {
             .f32((c.key_dim as f32).sqrt().recip());
         let grid = if is_fast && EIGHT_SCORES_SMEM <= pass.room.smem {
             let turns = attended.div_ceil(TURN) as u32;
-            let least = turns.div_ceil(MOST_TURNS);
-            // As many blocks a row as leave the fewest turns to a multiprocessor, which has a block at a time; its queries take as
-            // long as half a turn.
-            let turns_of = |shares: u32| {
-                (rows * head_blocks * shares).div_ceil(pass.room.processors) * (2 * turns.div_ceil(shares) + 1)
-            };
-            let shares = (least..least + 8).min_by_key(|shares| turns_of(*shares)).unwrap_or(least);
+            let shares = self.shares(rows * head_blocks, turns, turns.div_ceil(MOST_TURNS));
             Grid::of([shares, rows, head_blocks], [EIGHT_THREADS, 1, 1]).with_smem(EIGHT_SCORES_SMEM)
         } else {
             let tiles = attended.div_ceil(TILE_SIDE) as u32;
