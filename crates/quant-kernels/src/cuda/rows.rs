@@ -127,8 +127,8 @@ pub fn rows_shape(quants: &[Quant], columns: usize, room: u32) -> RowsShape {
         return RowsShape {
             rows: 32,
             columns: 32,
-            threads: 512,
-            smem: 2 * 32 * 128 * 4 + 2 * 32 * 4,
+            threads: 256,
+            smem: 2 * 2 * 32 * 128 * 4,
             entry: 0,
         };
     }
