@@ -82,9 +82,9 @@ DEV void put_scores(const TileSums& sum, float* scores, u32 heads, u32 stride, u
     }
 }
 
-// 64 heads (of blockIdx.z) by 64 positions (of blockIdx.x) of a row. Elements come octet by octet, both blocks of 256 one after the
-// other. Queries come straight to their places a stretch ahead; latents of 16 bits come ahead as they lie and are widened when the
-// stretch before is done, those of 32 bits come then.
+// 64 heads (of blockIdx.z) by 64 positions (of blockIdx.x) of a row. Elements come octet by octet, both blocks of 256 one after
+// the other. Queries come straight to their places a stretch ahead; latents of 16 bits come ahead as they lie and are widened when
+// the stretch before is done, those of 32 bits come then.
 DEV void scores_rows_512(const float* queries, const u8* rows, const u32* pools, const Attended& a, float* scores, u32 heads,
                          u32 shift, u32 stride, bool half, float scale) {
     const u32 tid = threadIdx.x, tile = blockIdx.x * TILE_SIDE, first_head = blockIdx.z * TILE_SIDE;
@@ -208,8 +208,8 @@ constexpr u32 MOST_TURNS = 24;                                            // of 
 constexpr u32 EIGHT_SCORES_SHARED = AT_WHERE + MOST_TURNS * EIGHT_RIGHT * 4;  // 227 KB
 constexpr u32 FEWEST_TURNS = 2;
 
-// 64 heads (of blockIdx.z) by a share of a row's positions (of blockIdx.x), 32 a turn. The queries come once, widened and turned for
-// all turns: with tiles of 64 positions that was a quarter of shared memory's work. Latents come half a turn ahead, a thread
+// 64 heads (of blockIdx.z) by a share of a row's positions (of blockIdx.x), 32 a turn. The queries come once, widened and turned
+// for all turns: with tiles of 64 positions that was a quarter of shared memory's work. Latents come half a turn ahead, a thread
 // widens those that it copied, and threads meet once in half a turn (5,000 cycles).
 template <typename Row>
 DEV void scores_eight_512(const float* queries, const u8* rows, const u32* pools, const Attended& a, float* scores, u32 heads,

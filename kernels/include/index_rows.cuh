@@ -103,9 +103,9 @@ constexpr u32 AT_WEIGHTS = AT_COMING + POOLS_BYTES;
 constexpr u32 EIGHT_INDEX_SHARED = AT_WEIGHTS + INDEX_ROWS * EIGHT_INDEX_HEADS * 4;
 constexpr u32 FEWEST_TURNS = 2;
 
-// Eight rows (of blockIdx.y) by a share of the pools (of blockIdx.x), 32 a turn. All queries stay in shared memory, keys come a turn
-// ahead; a thread turns those that it copied. After a tile's sums a thread is left with a row's eight heads and one pool, so the
-// sum over heads stays in it and in their order.
+// Eight rows (of blockIdx.y) by a share of the pools (of blockIdx.x), 32 a turn. All queries stay in shared memory, keys come a
+// turn ahead; a thread turns those that it copied. After a tile's sums a thread is left with a row's eight heads and one pool, so
+// the sum over heads stays in it and in their order.
 DEV void index_eight_128(const float* queries, u32 query_row, const float* weights, u32 weight_row, const float* pooled,
                          float* scores, u32 score_row, u32 first, u32 n, u32 heads, u32 kpool, u32 top, float scale) {
     const u32 tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP, first_row = blockIdx.y * INDEX_ROWS;

@@ -92,15 +92,15 @@ DEV void tile_part(u32 part, const u8* left, const u8* right, TileSums (&waiting
 
 // ---- eight by eight
 //
-// Where a block may have 227 KB of shared memory, a thread has eight left by eight right vectors and four neighbouring lanes of the
-// dot order: a 16-byte read for 16 multiply-adds instead of 10.7, half of what shared memory delivers instead of three quarters. Two
-// levels of the lanes' tree stay in the thread, for which three times 64 registers are enough, and the other three go over the eight
-// threads that share a tile: each gives away half of its sums a level and is left with one right vector's. A warp has two by two
-// tiles, a block 64 by 32 vectors.
+// Where a block may have 227 KB of shared memory, a thread has eight left by eight right vectors and four neighbouring lanes of
+// the dot order: a 16-byte read for 16 multiply-adds instead of 10.7, half of what shared memory delivers instead of three
+// quarters. Two levels of the lanes' tree stay in the thread, for which three times 64 registers are enough, and the other three
+// go over the eight threads that share a tile: each gives away half of its sums a level and is left with one right vector's. A
+// warp has two by two tiles, a block 64 by 32 vectors.
 //
-// Element 32 s + 4 g + l of a block of 256 is row (4 s + l) * 8 + g of shared memory; group g of threads reads no other rows. A place
-// is four vectors. Row g's places are changed by 2 (g % 4), for half a warp's reads to be in all banks. Right vector j of a tile is
-// where j with g's bits in reverse changed would be: what a thread keeps is then always in the same registers.
+// Element 32 s + 4 g + l of a block of 256 is row (4 s + l) * 8 + g of shared memory; group g of threads reads no other rows. A
+// place is four vectors. Row g's places are changed by 2 (g % 4), for half a warp's reads to be in all banks. Right vector j of a
+// tile is where j with g's bits in reverse changed would be: what a thread keeps is then always in the same registers.
 
 // What the device's multiprocessors have room for; the host launches EIGHT_THREADS only where they do.
 constexpr bool MAY_EIGHT = __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200;
@@ -110,8 +110,8 @@ constexpr u32 LEFT_ROW = TILE_SIDE * 4, RIGHT_ROW = EIGHT_RIGHT * 4;
 
 typedef float Eights[8][8];
 
-// Of eight tiles of left vectors, four of right ones, and eight groups of lanes: neighbouring threads share right vectors, those two
-// apart left ones.
+// Of eight tiles of left vectors, four of right ones, and eight groups of lanes: neighbouring threads share right vectors, those
+// two apart left ones.
 DEV u32 eight_left(u32 tid) { return (tid & 1) | (tid >> 4 & 6); }
 DEV u32 eight_right(u32 tid) { return (tid >> 1 & 1) | (tid >> 6 & 2); }
 DEV u32 eight_group(u32 tid) { return tid >> 2 & 7; }
@@ -163,7 +163,8 @@ DEV void eight_sums(u32 left, u32 right, float (&sum)[8]) {
         Eights x, y;
         // Pointers and not offsets, whose constant parts would be additions.
         const u8* const l = smem + left + pair * 2 * OCTET * LEFT_ROW;
-        const u8 *const r = smem + right + pair * 2 * OCTET * RIGHT_ROW, *const second = smem + (right ^ 64) + pair * 2 * OCTET * RIGHT_ROW;
+        const u8* const r = smem + right + pair * 2 * OCTET * RIGHT_ROW;
+        const u8* const second = smem + (right ^ 64) + pair * 2 * OCTET * RIGHT_ROW;
         eight_lane<STEPS>(l, r, second, x);
         eight_lane<STEPS>(l + OCTET * LEFT_ROW, r + OCTET * RIGHT_ROW, second + OCTET * RIGHT_ROW, y);
         // The branches add in different places and orders, or there would be copies of 64 registers.
@@ -193,8 +194,8 @@ DEV void eight_put_left(u32 block, u32 s, u32 g, u32 tile, u32 half, const float
     shared_at<float4>(to + 3 * OCTET * LEFT_ROW) = make_float4(v[0].w, v[1].w, v[2].w, v[3].w);
 }
 
-// Right vectors come by fours: those of the upper or lower half of a tile, in the order in which group g's rows want them. The order
-// is the same for groups 2 n and 2 n + 1, so a thread may fill both: its m-th is vector m ^ eight_order(g) of the four.
+// Right vectors come by fours: those of the upper or lower half of a tile, in the order in which group g's rows want them. The
+// order is the same for groups 2 n and 2 n + 1, so a thread may fill both: its m-th is vector m ^ eight_order(g) of the four.
 DEV u32 eight_order(u32 g) { return (g & 2) | g >> 2; }
 
 DEV void eight_put_right(u32 block, u32 s, u32 g, u32 tile, u32 half, const float4 (&v)[4]) {

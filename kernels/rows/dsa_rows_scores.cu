@@ -3,8 +3,8 @@
 // row's positions exceed. `pools` are [row][top], read for rows that do not see everything.
 #include "attend_rows.cuh"
 
-// scores[h][j] = dot(queries[h], row j) * scale over the attended positions. Blocks: 64 positions, rows, 64 heads; of 256 threads with
-// 227 KB of shared memory: any number that share a row's positions, no more than 768 each, rows, 64 heads.
+// scores[h][j] = dot(queries[h], row j) * scale over the attended positions. Blocks: 64 positions, rows, 64 heads; of 256 threads
+// with 227 KB of shared memory: any number that share a row's positions, no more than 768 each, rows, 64 heads.
 extern "C" __global__ void __launch_bounds__(EIGHT_THREADS, 1)
     attend_rows_scores(const float* queries, const u8* latents, const u32* pools, float* scores, u32 first, u32 heads, u32 latent,
                        u32 kpool, u32 top, u32 stride, u32 half, float scale) {
