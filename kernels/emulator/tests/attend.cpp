@@ -43,8 +43,13 @@ static void run(u32 heads, u32 latent, u32 kpool, u32 top, u32 half, u32 first, 
     weights = scores;
     launch(many::attend_rows_softmax, dim3(heads, n), std::min<u32>(16, (stride + 255) / 256) * 32, 4 * (32 + (stride + 255) / 256), weights.data(),
            first, heads, kpool, top, stride);
-    launch(many::attend_rows_mix, dim3(fast ? 4 * head_blocks : 3, n), 128, many::MIXED_SHARED, weights.data(), latents, pools.data(), mixed.data(), first,
-           heads, latent, kpool, top, stride, half);
+    if (fast && eights) {
+        launch(many::attend_rows_mix_wide, dim3(head_blocks, n), 256, many::Wide::SHARED, weights.data(), latents, pools.data(),
+               mixed.data(), first, heads, latent, kpool, top, stride, half);
+    } else {
+        launch(many::attend_rows_mix, dim3(fast ? 4 * head_blocks : 3, n), 128, many::Narrow::SHARED, weights.data(), latents,
+               pools.data(), mixed.data(), first, heads, latent, kpool, top, stride, half);
+    }
     size_t bad = 0;
     std::vector<float> want_scores(size_t(heads) * stride), want(size_t(heads) * latent);
     std::vector<u8> gathered(size_t(stride) * latent * 4 + 64);
@@ -88,7 +93,8 @@ static void run(u32 heads, u32 latent, u32 kpool, u32 top, u32 half, u32 first, 
 int main(int argc, char**) {
     const bool all = argc > 1;
     static_assert(manyscores::EIGHT_SCORES_SHARED == 227 << 10);
-    static_assert(manyscores::SCORES_SHARED == 3 * 64 * 272 + 8 * (64 * 16 + 16) + 64 * 4 && many::MIXED_SHARED == 2 * 16 * (272 + 128 * 4));
+    static_assert(manyscores::SCORES_SHARED == 3 * 64 * 272 + 8 * (64 * 16 + 16) + 64 * 4 && many::Narrow::SHARED == 2 * 16 * (272 + 128 * 4));
+    static_assert(many::Wide::SHARED == 2 * 16 * (272 + 512 * 4));
     for (u32 half = 0; half < 2; half++) {
         run(2, 16, 4, 2, half, 0, 37, 1);
         run(3, 300, 3, 4, half, 5, 20, 2);
