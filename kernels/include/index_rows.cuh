@@ -101,17 +101,14 @@ constexpr u32 POOLS_BYTES = INDEX_DIM * RIGHT_ROW;
 constexpr u32 AT_COMING = AT_POOLS + 2 * POOLS_BYTES;           // as they lie: 16 bytes of a thread behind each other's
 constexpr u32 AT_WEIGHTS = AT_COMING + POOLS_BYTES;
 constexpr u32 EIGHT_INDEX_SHARED = AT_WEIGHTS + INDEX_ROWS * EIGHT_INDEX_HEADS * 4;
-constexpr u32 FEWEST_TURNS = 2;
 
-// Eight rows (of blockIdx.y) by a share of the pools (of blockIdx.x), 32 a turn. All queries stay in shared memory, keys come a
-// turn ahead; a thread turns those that it copied. After a tile's sums a thread is left with a row's eight heads and one pool, so
-// the sum over heads stays in it and in their order.
-DEV void index_eight_128(const float* queries, u32 query_row, const float* weights, u32 weight_row, const float* pooled,
-                         float* scores, u32 score_row, u32 first, u32 n, u32 heads, u32 kpool, u32 top, float scale) {
-    const u32 tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP, first_row = blockIdx.y * INDEX_ROWS;
+// Turns `from` to `end` of eight rows.
+DEV void index_eight_group(const float* queries, u32 query_row, const float* weights, u32 weight_row, const float* pooled,
+                           float* scores, u32 score_row, u32 first, u32 n, u32 heads, u32 kpool, u32 top, float scale,
+                           u32 first_row, u32 from, u32 end) {
+    const u32 tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP;
     const u32 most = pools_to_score(first + min(first_row + INDEX_ROWS, n) - 1, kpool, top);
-    const u32 turns = (most + EIGHT_RIGHT - 1) / EIGHT_RIGHT, share = max((turns + gridDim.x - 1) / gridDim.x, FEWEST_TURNS);
-    const u32 from = blockIdx.x * share, end = min(from + share, turns);
+    end = min(end, (most + EIGHT_RIGHT - 1) / EIGHT_RIGHT);
     if (from >= end) return;
 
     // Four elements of four pools.
@@ -174,6 +171,24 @@ DEV void index_eight_128(const float* queries, u32 query_row, const float* weigh
         }
         const u32 pool = turn * EIGHT_RIGHT + own;
         if (pool < own_pools) scores[size_t(row) * score_row + pool] = scale * total;
+    }
+}
+
+// 32 pools are a turn; the turns of all groups of eight rows are one row that the blocks share evenly, so that a block may end
+// with another group than it began with. A group's queries stay in shared memory, keys come a turn ahead; a thread turns those
+// that it copied. After a tile's sums a thread is left with a row's eight heads and one pool, so the sum over heads stays in it
+// and in their order.
+DEV void index_eight_128(const float* queries, u32 query_row, const float* weights, u32 weight_row, const float* pooled,
+                         float* scores, u32 score_row, u32 first, u32 n, u32 heads, u32 kpool, u32 top, float scale) {
+    const u32 all = (pools_to_score(first + n - 1, kpool, top) + EIGHT_RIGHT - 1) / EIGHT_RIGHT;
+    const u32 turns = (n + INDEX_ROWS - 1) / INDEX_ROWS * all, last = u32(u64(turns) * (blockIdx.x + 1) / gridDim.x);
+    for (u32 at = u32(u64(turns) * blockIdx.x / gridDim.x); at < last;) {
+        const u32 group = at / all, from = at % all, end = min(all, from + last - at);
+        at += end - from;
+        index_eight_group(queries, query_row, weights, weight_row, pooled, scores, score_row, first, n, heads, kpool, top, scale,
+                          group * INDEX_ROWS, from, end);
+        // Nobody reads what the next group writes.
+        __syncthreads();
     }
 }
 

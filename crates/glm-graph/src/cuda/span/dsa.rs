@@ -155,8 +155,9 @@ impl Span<'_> {
             && c.index_heads.is_multiple_of(8)
             && c.index_heads <= EIGHT_INDEX_HEADS;
         let grid = if is_fast && EIGHT_INDEX_SMEM <= pass.room.smem {
-            let shares = self.shares(groups, pools.div_ceil(TURN) as u32, 1);
-            Grid::of([shares, groups, 1], [EIGHT_THREADS, 1, 1]).with_smem(EIGHT_INDEX_SMEM)
+            // At least two turns a block.
+            let blocks = (groups * pools.div_ceil(TURN) as u32).div_ceil(2).clamp(1, pass.room.processors);
+            Grid::of([blocks, 1, 1], [EIGHT_THREADS, 1, 1]).with_smem(EIGHT_INDEX_SMEM)
         } else {
             let tiles = pools.div_ceil(TILE_SIDE) as u32;
             Grid::of([tiles, groups, 1], [TILE_THREADS, 1, 1]).with_smem(INDEX_SMEM)
