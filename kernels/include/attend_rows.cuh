@@ -204,26 +204,22 @@ constexpr u32 AT_LATENTS = 2 * QUERIES_BLOCK;                             // of 
 constexpr u32 LATENTS_BLOCK = DOT_BLOCK * RIGHT_ROW;
 constexpr u32 AT_COMING = AT_LATENTS + 2 * LATENTS_BLOCK;                 // as they lie: 16 bytes of a thread behind each other's
 constexpr u32 AT_WHERE = AT_COMING + EIGHT_RIGHT * DOT_BLOCK * 4;
-constexpr u32 MOST_TURNS = 24;                                            // of a block: 768 positions
+constexpr u32 MOST_TURNS = 24;                                            // whose positions are known
 constexpr u32 EIGHT_SCORES_SHARED = AT_WHERE + MOST_TURNS * EIGHT_RIGHT * 4;  // 227 KB
-constexpr u32 FEWEST_TURNS = 2;
 
-// 64 heads (of blockIdx.z) by a share of a row's positions (of blockIdx.x), 32 a turn. The queries come once, widened and turned
-// for all turns: with tiles of 64 positions that was a quarter of shared memory's work. Latents come half a turn ahead, a thread
-// widens those that it copied, and threads meet once in half a turn (5,000 cycles).
+// Turns `from` to `end` of a row, with `last` its last positions, too, if they are few. The queries are there unless they are
+// `fresh`.
 template <typename Row>
-DEV void scores_eight_512(const float* queries, const u8* rows, const u32* pools, const Attended& a, float* scores, u32 heads,
-                          u32 shift, u32 stride, float scale) {
+DEV void scores_eight_row(const float* queries, const u8* rows, const u32* pools, const Attended& a, float* scores, u32 heads,
+                          u32 shift, u32 stride, float scale, u32 from, u32 end, bool last, bool fresh) {
     constexpr u32 ROW = FAST_LATENT * Row::BYTES;
     constexpr bool HALF = Row::BYTES == 2;
     const u32 tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP, first_head = blockIdx.z * TILE_SIDE;
-    const u32 rest = a.n % EIGHT_RIGHT;
-    const bool few = rest != 0 && rest <= FEW;
-    const u32 turns = a.n / EIGHT_RIGHT + (rest > FEW), share = max((turns + gridDim.x - 1) / gridDim.x, FEWEST_TURNS);
-    const u32 from = blockIdx.x * share, count = from < turns ? min(share, turns - from) : 0;
-    if (few && blockIdx.x == gridDim.x - 1) {
+    const u32 rest = a.n % EIGHT_RIGHT, turns = a.n / EIGHT_RIGHT + (rest > FEW);
+    if (last && rest != 0 && rest <= FEW) {
         few_scores<Row>(queries, rows, pools, a, a.n - rest, scores, heads, shift, stride, scale);
     }
+    const u32 count = from < turns ? min(end, turns) - from : 0;
     if (count == 0) return;
     for (u32 i = tid; i < count * EIGHT_RIGHT; i += EIGHT_THREADS) {
         shared_at<u32>(AT_WHERE + i * 4) = row_position(a, pools, shift, min(from * EIGHT_RIGHT + i, a.n - 1));
@@ -266,7 +262,7 @@ DEV void scores_eight_512(const float* queries, const u8* rows, const u32* pools
     };
     fetch(0, 0);
     // Queries of four heads and four lanes a time.
-    {
+    if (fresh) {
         const u32 g = (lane & 3) | (lane >> 1 & 4), tile = (lane >> 2 & 1) | (lane >> 3 & 2) | (warp & 1) << 2;
         const u32 upper = warp >> 1 & 1, block = warp >> 2;
         const float* own[4];
@@ -309,6 +305,28 @@ DEV void scores_eight_512(const float* queries, const u8* rows, const u32* pools
                 }
             }
         }
+    }
+}
+
+// 64 heads (of blockIdx.z) by 32 positions are a turn; the turns of all n rows are one row that the blocks share evenly, so that a
+// block may end with another row than it began with. A row's queries come once, widened and turned for all its turns: with tiles
+// of 64 positions that was a quarter of shared memory's work. Latents come half a turn ahead, a thread widens those that it
+// copied, and threads meet once in half a turn (5,000 cycles).
+template <typename Row>
+DEV void scores_eight_512(const float* queries, const u8* rows, const u32* pools, float* scores, u32 first, u32 n, u32 heads,
+                          u32 kpool, u32 top, u32 stride, float scale) {
+    const u32 all = (min(first + n, (top + 1) * kpool - 1) + EIGHT_RIGHT - 1) / EIGHT_RIGHT, shift = __ffs(kpool) - 1;
+    const u32 last = u32(u64(n) * all * (blockIdx.x + 1) / gridDim.x);
+    u32 before = n;
+#pragma unroll 1
+    for (u32 at = u32(u64(n) * all * blockIdx.x / gridDim.x); at < last;) {
+        const u32 row = at / all, from = at % all, end = min(min(all, from + MOST_TURNS), from + last - at);
+        scores_eight_row<Row>(queries + size_t(row) * heads * FAST_LATENT, rows, pools + size_t(row) * top,
+                              attended(first + row, kpool, top), scores + size_t(row) * heads * stride, heads, shift, stride, scale,
+                              from, end, end == all, row != before);
+        at += end - from, before = row;
+        // Nobody reads what comes next over it.
+        __syncthreads();
     }
 }
 

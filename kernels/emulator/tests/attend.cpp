@@ -11,7 +11,7 @@ using namespace test;
 
 static u32 zeros;
 
-// `eights`: blocks of 256 threads, so many for a row.
+// `eights`: blocks of 256 threads, so many for the scores of all rows.
 static void run(u32 heads, u32 latent, u32 kpool, u32 top, u32 half, u32 first, u32 n, u64 seed, u32 eights = 0) {
     Random r(seed);
     const u32 ctx = first + n, most = (top + 1) * kpool - 1, stride = (std::min(ctx, most) + 3) / 4 * 4;
@@ -37,9 +37,9 @@ static void run(u32 heads, u32 latent, u32 kpool, u32 top, u32 half, u32 first, 
     std::vector<float> scores(size_t(n) * heads * stride, NAN), mixed(size_t(n) * heads * latent, NAN), weights;
     const u32 head_blocks = (heads + 63) / 64;
     const bool fast = latent == 512 && (kpool & (kpool - 1)) == 0;
-    launch(manyscores::attend_rows_scores, dim3(eights ? eights : (stride + 63) / 64, n, head_blocks), eights ? 256 : 128,
+    launch(manyscores::attend_rows_scores, eights ? dim3(eights, 1, head_blocks) : dim3((stride + 63) / 64, n, head_blocks), eights ? 256 : 128,
            eights ? manyscores::EIGHT_SCORES_SHARED : manyscores::SCORES_SHARED, queries.data(), latents, pools.data(),
-           scores.data(), first, heads, latent, kpool, top, stride, half, scale);
+           scores.data(), first, n, heads, latent, kpool, top, stride, half, scale);
     weights = scores;
     launch(many::attend_rows_softmax, dim3(heads, n), std::min<u32>(16, (stride + 255) / 256) * 32, 4 * (32 + (stride + 255) / 256), weights.data(),
            first, heads, kpool, top, stride);
@@ -109,8 +109,9 @@ int main(int argc, char**) {
             }
         }
         run(64, 512, 4, 40, half, 155, 12, 5);   // tiles, half a tile and few
-        for (u32 eights = 1; eights < 4; eights++) run(64, 512, 4, 40, half, 155, 12, 5, eights);
+        for (u32 eights : {1u, 5u, 13u, 50u}) run(64, 512, 4, 40, half, 155, 12, 5, eights);
         run(64, 512, 4, 64, half, 255, 5, 55, 3);
+        run(64, 512, 4, 256, half, 1010, 3, 56, 2);   // more turns than positions are known for
         run(72, 512, 4, 16, half, 62, 7, 6);
         run(72, 512, 4, 16, half, 62, 7, 6, 1);
         run(5, 512, 1, 70, half, 60, 14, 8, 2);

@@ -23,17 +23,13 @@ const CHOICE_SMEM: u32 = 2048 * 4 + 32 * 4 + 16 + 2 * (16 * 1024 / 32) * 4;
 // Of kernels/include/attend_rows.cuh and mix_rows.cuh.
 const FAST_LATENT: usize = 512;
 const SCORES_SMEM: u32 = 3 * 64 * TILE_ROW + 8 * (TILE_SIDE as u32 * 16 + 16) + TILE_SIDE as u32 * 4;
-/// Where a block may have so much, scores are made by blocks with 32 positions, or pools, a turn; those of attention have no more
-/// than 24 turns.
+/// Where a block may have so much, scores are made by blocks with 32 positions, or pools, a turn.
 const EIGHT_THREADS: u32 = 256;
 const EIGHT_SCORES_SMEM: u32 = 227 << 10;
 const EIGHT_INDEX_SMEM: u32 = 4 * 128 * 256 + 3 * 128 * 128 + 8 * 32 * 4;
 const EIGHT_INDEX_HEADS: usize = 32;
 const FAST_INDEX_DIM: usize = 128;
 const TURN: usize = 32;
-const MOST_TURNS: u32 = 24;
-/// Blocks that share a row more than there must be, at most.
-const MOST_SHARES: u32 = 24;
 const MIX_SMEM: u32 = 2 * 16 * (TILE_ROW + 128 * 4);
 const WIDE_MIX_THREADS: u32 = 256;
 const WIDE_MIX_SMEM: u32 = 2 * 16 * (TILE_ROW + 512 * 4);
@@ -115,15 +111,6 @@ impl Span<'_> {
         (self.pass.config.top_pools() + 1) * self.pass.config.kpool - 1
     }
 
-    /// Into how many blocks a group's turns are dealt out, no fewer than `least`: as many as leave the fewest turns to a
-    /// multiprocessor, which has one block at a time and brings its queries in half a turn.
-    fn shares(&self, groups: u32, turns: u32, least: u32) -> u32 {
-        let half_turns = |shares: u32| {
-            (groups * shares).div_ceil(self.pass.room.processors) * (2 * turns.div_ceil(shares) + 1)
-        };
-        (least..least + MOST_SHARES).min_by_key(|shares| half_turns(*shares)).unwrap_or(least)
-    }
-
     /// Scores of the pools and the best of them, for the rows that do not see everything.
     fn choose(&self, w: &DsaPlaces, chunk: Chunk) -> Result<(), DriverError> {
         let (pass, p) = (&self.pass, self.places);
@@ -191,6 +178,7 @@ impl Span<'_> {
             .pointer(pools)
             .pointer(scores)
             .u32(first)
+            .u32(rows)
             .u32(heads)
             .u32(latent)
             .u32(kpool)
@@ -199,9 +187,10 @@ impl Span<'_> {
             .u32(self.is_half())
             .f32((c.key_dim as f32).sqrt().recip());
         let grid = if is_fast && EIGHT_SCORES_SMEM <= pass.room.smem {
-            let turns = attended.div_ceil(TURN) as u32;
-            let shares = self.shares(rows * head_blocks, turns, turns.div_ceil(MOST_TURNS));
-            Grid::of([shares, rows, head_blocks], [EIGHT_THREADS, 1, 1]).with_smem(EIGHT_SCORES_SMEM)
+            // At least two turns a block, and all of them at once.
+            let turns = rows * attended.div_ceil(TURN) as u32;
+            let blocks = turns.div_ceil(2).min(pass.room.processors.div_ceil(head_blocks));
+            Grid::of([blocks, 1, head_blocks], [EIGHT_THREADS, 1, 1]).with_smem(EIGHT_SCORES_SMEM)
         } else {
             let tiles = attended.div_ceil(TILE_SIDE) as u32;
             let grid = Grid::of([tiles, rows, head_blocks], [TILE_THREADS, 1, 1]);
