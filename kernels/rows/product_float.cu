@@ -17,6 +17,8 @@ constexpr u32 VECTOR = HALF * 4;      // bytes of a row, or of a column
 constexpr u32 X = SIDE * VECTOR;      // columns are behind the rows
 constexpr u32 STAGE = 2 * X;
 constexpr u32 TILES = SIDE / ROWS, ACROSS = SIDE / COLUMNS;
+// Steps without a branch. With four, newer compilers hold so many reads ahead that registers do not suffice.
+constexpr u32 AT_ONCE = __CUDA_ARCH__ >= 1000 ? 1 : HALF / WARP;
 constexpr u32 BATCH = THREADS / WARP;  // vectors that are copied at once
 
 DEV float weight_at(const u8* w, u32 format, size_t i) {
@@ -122,8 +124,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) rows_float(const __grid
             const u32 from = half * HALF, n = from < k ? min(HALF, k - from) : 0;
             const u8* const stage = smem + half % 2 * STAGE;
             if (n == HALF) {
+#pragma unroll 1
+                for (u32 s = 0; s < HALF / WARP; s += AT_ONCE) {
 #pragma unroll
-                for (u32 s = 0; s < HALF / WARP; s++) add_step(reads, stage, s, 4, sum);
+                    for (u32 i = 0; i < AT_ONCE; i++) add_step(reads, stage, s + i, 4, sum);
+                }
             } else {
 #pragma unroll 1
                 for (u32 at = group * 4; at < n; at += WARP) add_step(reads, stage, at / WARP, n - at, sum);
