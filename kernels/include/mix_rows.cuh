@@ -79,8 +79,8 @@ DEV void mix_rows_512(const float* weights, const u8* rows, const u32* pools, co
 
     const u32 left = tile_left(tid), right = tile_right(tid) | (tid >> 3 & 16);
     float sum[8][4 * M::FOURS] = {};
-    auto add = [&](const u8* stage, u32 k) {
-        const u8 *const w = stage + k * TILE_ROW + left * 16, *const x = stage + AT_ROWS + k * M::ROW + right * 16;
+    auto add = [&](auto stage, u32 k) {
+        const auto w = stage + k * TILE_ROW + left * 16, x = stage + AT_ROWS + k * M::ROW + right * 16;
         const float4 w0 = four_at(w), w1 = four_at(w + TILE_SIDE / 2 * 4);
         const float p[8] = {w0.x, w0.y, w0.z, w0.w, w1.x, w1.y, w1.z, w1.w};
 #pragma unroll
@@ -95,20 +95,7 @@ DEV void mix_rows_512(const float* weights, const u8* rows, const u32* pools, co
             }
         }
     };
-    find(0);
-    load(0);
-    find(1);
-    put(0);
-    __syncthreads();
-#pragma unroll 1
-    for (u32 tile = 0; tile < tiles; tile++) {
-        const u8* const stage = smem + tile % 2 * M::STAGE;
-        if (tile + 1 < tiles) {
-            load(tile + 1);
-            find(tile + 2);
-        }
-        // What lies behind position n is no weight of 0: a sum of -0 would become +0.
-        const u32 count = a.n - tile * DEPTH;
+    auto add_tile = [&](auto stage, u32 count) {
         if (count >= DEPTH) {
             // 1024 multiply-adds: twice as many are more code than the caches next to the cores hold.
 #pragma unroll 1
@@ -119,6 +106,26 @@ DEV void mix_rows_512(const float* weights, const u8* rows, const u32* pools, co
         } else {
 #pragma unroll 1
             for (u32 k = 0; k < count; k++) add(stage, k);
+        }
+    };
+    find(0);
+    load(0);
+    find(1);
+    put(0);
+    __syncthreads();
+#pragma unroll 1
+    for (u32 tile = 0; tile < tiles; tile++) {
+        if (tile + 1 < tiles) {
+            load(tile + 1);
+            find(tile + 2);
+        }
+        // What lies behind position n is no weight of 0: a sum of -0 would become +0.
+        const u32 count = a.n - tile * DEPTH, stage = tile % 2 * M::STAGE;
+        // A pointer, which makes the constant parts of offsets parts of the reads, where there are registers for it.
+        if constexpr (M::FOURS > 2) {
+            add_tile(static_cast<const u8*>(smem) + stage, count);
+        } else {
+            add_tile(stage, count);
         }
         if (tile + 1 < tiles) put(tile + 1);
         __syncthreads();

@@ -38,6 +38,7 @@ DEV void tile_add(TileSums& to, const TileSums& a, const TileSums& b) {
 }
 
 DEV float4 four_at(const u8* place) { return *reinterpret_cast<const float4*>(place); }
+DEV float4 four_at(u32 offset) { return shared_at<float4>(offset); }
 
 // Sums over LANES neighbouring lanes of an octet, added as the tree adds them. Elements lie in shared memory as
 // [step of 32 elements][lane][vector]; the thread's left vectors are four and, SECOND bytes behind them, four more.
