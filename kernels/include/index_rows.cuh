@@ -93,6 +93,105 @@ DEV void index_rows_128(const float* queries, u32 query_row, const float* weight
     }
 }
 
+constexpr u32 EIGHT_INDEX_HEADS = 32;                           // at most
+constexpr u32 AT_TURNED = 0;                                    // queries: an octet of heads of eight rows, 64 vectors, each
+constexpr u32 TURNED_BYTES = INDEX_DIM * LEFT_ROW;
+constexpr u32 AT_POOLS = EIGHT_INDEX_HEADS / TILE_LEFT * TURNED_BYTES;  // keys of 32 pools, twice
+constexpr u32 POOLS_BYTES = INDEX_DIM * RIGHT_ROW;
+constexpr u32 AT_COMING = AT_POOLS + 2 * POOLS_BYTES;           // as they lie: 16 bytes of a thread behind each other's
+constexpr u32 AT_WEIGHTS = AT_COMING + POOLS_BYTES;
+constexpr u32 EIGHT_INDEX_SHARED = AT_WEIGHTS + INDEX_ROWS * EIGHT_INDEX_HEADS * 4;
+
+// Turns `from` to `end` of eight rows.
+DEV void index_eight_group(const float* queries, u32 query_row, const float* weights, u32 weight_row, const float* pooled,
+                           float* scores, u32 score_row, u32 first, u32 n, u32 heads, u32 kpool, u32 top, float scale,
+                           u32 first_row, u32 from, u32 end) {
+    const u32 tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP;
+    const u32 most = pools_to_score(first + min(first_row + INDEX_ROWS, n) - 1, kpool, top);
+    end = min(end, (most + EIGHT_RIGHT - 1) / EIGHT_RIGHT);
+    if (from >= end) return;
+
+    // Four elements of four pools.
+    const u32 four = lane % 8, quad = warp * 4 + lane / 8, own_group = quad % OCTET, coming = AT_COMING + tid * 16;
+    auto fetch = [&](u32 turn) {
+        if (turn < end) {
+#pragma unroll
+            for (u32 m = 0; m < 4; m++) {
+                const u32 pool = min(turn * EIGHT_RIGHT + four * 4 + (m ^ eight_order(own_group)), most - 1);
+                const float* own = pooled + size_t(pool) * INDEX_DIM + quad * 4;
+                copy16(smem + coming + m * EIGHT_THREADS * 16, reinterpret_cast<const u8*>(own));
+            }
+        }
+        copies_end();
+    };
+    fetch(from);
+    for (u32 i = tid; i < INDEX_ROWS * heads; i += EIGHT_THREADS) {
+        shared_at<float>(AT_WEIGHTS + i * 4) = weights[size_t(min(first_row + i / heads, n - 1)) * weight_row + i % heads];
+    }
+    {
+        const u32 g = (lane & 3) | (lane >> 1 & 4), tile = (lane >> 2 & 1) | (lane >> 3 & 2) | (warp & 1) << 2;
+        const u32 upper = warp >> 1 & 1;
+        const float* own = queries + size_t(min(first_row + tile, n - 1)) * query_row + upper * 4 * INDEX_DIM + g * 4;
+        const bool whole = query_row % 4 == 0 && reinterpret_cast<size_t>(queries) % 16 == 0;
+#pragma unroll 4
+        for (u32 i = warp >> 2; i < heads / TILE_LEFT * INDEX_STEPS; i += 2) {
+            const u32 octet = i / INDEX_STEPS, s = i % INDEX_STEPS;
+            float4 v[4];
+#pragma unroll
+            for (u32 m = 0; m < 4; m++) {
+                const float* at = own + (octet * TILE_LEFT + m) * INDEX_DIM + s * WARP;
+                v[m] = whole ? *reinterpret_cast<const float4*>(at) : make_float4(at[0], at[1], at[2], at[3]);
+            }
+            eight_put_left(AT_TURNED + octet * TURNED_BYTES, s, g, tile, upper, v);
+        }
+    }
+
+    const u32 left = AT_TURNED + eight_left_at(tid), right = AT_POOLS + eight_right_at(tid), tile = eight_left(tid);
+    const u32 row = first_row + tile, own_pools = row < n ? pools_to_score(first + row, kpool, top) : 0;
+    const u32 own = eight_right(tid) * 8 + eight_kept(eight_group(tid)), weight = AT_WEIGHTS + tile * heads * 4;
+#pragma unroll 1
+    for (u32 turn = from; turn < end; turn++) {
+        copies_wait<0>();
+        const u32 keys = turn % 2 * POOLS_BYTES;
+        float4 v[4];
+#pragma unroll
+        for (u32 m = 0; m < 4; m++) v[m] = shared_at<float4>(coming + m * EIGHT_THREADS * 16);
+        eight_put_right(AT_POOLS + keys, quad / OCTET, own_group, four / 2, four % 2, v);
+        fetch(turn + 1);
+        __syncthreads();
+        float total = 0.0f;
+#pragma unroll 1
+        for (u32 octet = 0; octet < heads / TILE_LEFT; octet++) {
+            float sum[8];
+            eight_sums<INDEX_STEPS>(left + octet * TURNED_BYTES, right + keys, sum);
+#pragma unroll
+            for (u32 i = 0; i < TILE_LEFT; i++) {
+                total = fmaf(shared_at<float>(weight + (octet * TILE_LEFT + i) * 4), not_negative(sum[i]), total);
+            }
+        }
+        const u32 pool = turn * EIGHT_RIGHT + own;
+        if (pool < own_pools) scores[size_t(row) * score_row + pool] = scale * total;
+    }
+}
+
+// 32 pools are a turn; the turns of all groups of eight rows are one row that the blocks share evenly, so that a block may end
+// with another group than it began with. A group's queries stay in shared memory, keys come a turn ahead; a thread turns those
+// that it copied. After a tile's sums a thread is left with a row's eight heads and one pool, so the sum over heads stays in it
+// and in their order.
+DEV void index_eight_128(const float* queries, u32 query_row, const float* weights, u32 weight_row, const float* pooled,
+                         float* scores, u32 score_row, u32 first, u32 n, u32 heads, u32 kpool, u32 top, float scale) {
+    const u32 all = (pools_to_score(first + n - 1, kpool, top) + EIGHT_RIGHT - 1) / EIGHT_RIGHT;
+    const u32 turns = (n + INDEX_ROWS - 1) / INDEX_ROWS * all, last = u32(u64(turns) * (blockIdx.x + 1) / gridDim.x);
+    for (u32 at = u32(u64(turns) * blockIdx.x / gridDim.x); at < last;) {
+        const u32 group = at / all, from = at % all, end = min(all, from + last - at);
+        at += end - from;
+        index_eight_group(queries, query_row, weights, weight_row, pooled, scores, score_row, first, n, heads, kpool, top, scale,
+                          group * INDEX_ROWS, from, end);
+        // Nobody reads what the next group writes.
+        __syncthreads();
+    }
+}
+
 // Any sizes: a warp a pool and row.
 DEV void index_rows_any(const float* queries, u32 query_row, const float* weights, u32 weight_row, const float* pooled,
                         float* scores, u32 score_row, u32 first, u32 n, u32 heads, u32 dim, u32 kpool, u32 top, float scale) {

@@ -41,6 +41,7 @@ constexpr u32 SIDES = STREAM_THREADS / WARP / S;  // warps of a stream
 constexpr u32 TOGETHER = 6;       // sums that a warp makes at once
 constexpr u32 BATCH = 4;          // of so many rows
 constexpr u32 GATES_OF_ROW = S + S * S;
+constexpr u32 LINE = 32;          // floats of a stream's sums of a part: a line of memory, of which SUMS are used
 
 DEV float& component(float4& v, u32 i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
@@ -112,9 +113,9 @@ DEV void next_streams(const SiteRows& p, u32 first, u32 count, u32 part, u32 val
     }
 }
 
-// The partial sums of a part of all rows, by the whole block: a warp has one stream, and six mixing sums at a time, whose weights
-// it keeps in registers for all rows.
-DEV void part_sums(const SiteRows& p, u32 first, u32 count, u32 part, u32 values) {
+// The partial sums of a part of all rows, into shared memory at `sums`, [row][stream][LINE], by the whole block: a warp has one
+// stream, and six mixing sums at a time, whose weights it keeps in registers for all rows.
+DEV void part_sums(const SiteRows& p, u32 count, u32 part, u32 values, u32 sums) {
     const u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, stream = warp / SIDES, side = warp % SIDES;
     // Which of a batch's sums the lane is left with: mixing sum j, or the square sum, of row r.
     const u32 mine = joined_index<WARP>(lane), mine_j = mine / BATCH, mine_r = mine % BATCH;
@@ -129,7 +130,7 @@ DEV void part_sums(const SiteRows& p, u32 first, u32 count, u32 part, u32 values
             for (u32 i = 0; i < BLOCK / WARP; i++) weight[j][i] = from[j * S * p.hidden + i * WARP];
         }
         const u32 to_sum = mine_j < TOGETHER ? sum + mine_j : GATES;
-        float* to = p.x + size_t(first + mine_r) * p.hidden + (part * S + stream) * SUMS + to_sum;
+        u32 to = sums + ((mine_r * S + stream) * LINE + to_sum) * 4;
 #pragma unroll 1
         for (u32 row = 0; row < count; row += BATCH) {
             // Sum j of row r at 4j + r; square sums behind them, which are made once in a stream.
@@ -158,8 +159,18 @@ DEV void part_sums(const SiteRows& p, u32 first, u32 count, u32 part, u32 values
                 }
             }
             const float total = join_lanes<WARP, WARP>(v);
-            if (row + mine_r < count && (mine_j < TOGETHER || (mine_j == TOGETHER && squares))) *to = total;
-            to += BATCH * p.hidden;
+            if (row + mine_r < count && (mine_j < TOGETHER || (mine_j == TOGETHER && squares))) shared_at<float>(to) = total;
+            to += BATCH * S * LINE * 4;
         }
+    }
+}
+
+// Takes them to where the rows' input will be, [part][stream][LINE] of each row, whole lines at once: 24 bytes here and there, of
+// lines that have long left the second level cache, would each be a read and a write of the memory (1 million for 2048 rows).
+DEV void put_sums(const SiteRows& p, u32 first, u32 count, u32 part, u32 sums) {
+    constexpr u32 FOURS = S * LINE / 4;
+    for (u32 i = threadIdx.x; i < count * FOURS; i += STREAM_THREADS) {
+        float* to = p.x + size_t(first + i / FOURS) * p.hidden + part * S * LINE + i % FOURS * 4;
+        *reinterpret_cast<float4*>(to) = shared_at<float4>(sums + i * 16);
     }
 }

@@ -13,7 +13,9 @@
 // streams. Two blocks a processor: one waits for memory while the other multiplies.
 extern "C" __global__ void __launch_bounds__(STREAM_THREADS, 2) site_rows4_streams(SiteRows p) {
     const u32 first = blockIdx.y * p.rows_of_block, count = min(p.rows_of_block, p.rows - first), parts = p.hidden / BLOCK;
-    const u32 values = 0, gates = p.rows_of_block * S * BLOCK * 4;
+    const u32 values = 0, sums = p.rows_of_block * S * BLOCK * 4, gates = sums + p.rows_of_block * S * LINE * 4;
+    // Nothing else writes the ends of the lines.
+    for (u32 i = threadIdx.x; i < p.rows_of_block * S * LINE; i += STREAM_THREADS) shared_at<float>(sums + i * 4) = 0.0f;
     if (p.mode == WRITE) {
         for (u32 i = threadIdx.x; i < count * GATES_OF_ROW; i += STREAM_THREADS) {
             shared_at<float>(gates + i * 4) = p.gates[size_t(first) * GATES_OF_ROW + i];
@@ -28,12 +30,14 @@ extern "C" __global__ void __launch_bounds__(STREAM_THREADS, 2) site_rows4_strea
             default: next_streams<EMBED>(p, first, count, part, values, gates);
         }
         __syncthreads();
-        if (p.mix) part_sums(p, first, count, part, values);
+        if (p.mix) part_sums(p, count, part, values, sums);
         __syncthreads();
+        if (p.mix) put_sums(p, first, count, part, sums);
     }
 }
 
 constexpr u32 GATE_THREADS = 128;
+constexpr u32 MOST_STRETCHES = S * 16;
 
 // A warp has a row: it adds up the partial sums and makes the gates; `pre` is left at the beginning of the row's input.
 extern "C" __global__ void __launch_bounds__(GATE_THREADS) site_rows4_gates(SiteRows p) {
@@ -41,16 +45,17 @@ extern "C" __global__ void __launch_bounds__(GATE_THREADS) site_rows4_gates(Site
     if (row >= p.rows) return;
     const u32 parts = p.hidden / BLOCK, n = S * parts, whole = padded(n);
     float* x = p.x + size_t(row) * p.hidden;
-    auto partial = [&](u32 i, u32 sum) { return i < n ? x[(i % parts * S + i / parts) * SUMS + sum] : 0.0f; };
-    // Lane i keeps sum i.
-    float mine = 0.0f;
+    // Lane i has sum i: the tree over stretches of 256 values, stream by stream.
+    float v[MOST_STRETCHES];
 #pragma unroll
-    for (u32 r = 0; r < SUMS; r++) {
-        float sum = partial(2 * lane, r) + partial(2 * lane + 1, r);
-        for (u32 mask = 1; 2 * mask < whole; mask *= 2) sum = sum + lane_xor(sum, mask);
-        sum = __shfl_sync(ALL, sum, 0);
-        mine = lane == r ? sum : mine;
+    for (u32 i = 0; i < MOST_STRETCHES; i++) v[i] = i < n ? x[(i % parts * S + i / parts) * LINE + lane] : 0.0f;
+#pragma unroll
+    for (u32 step = 1; step < MOST_STRETCHES; step *= 2) {
+        if (step >= whole) break;
+#pragma unroll
+        for (u32 i = 0; i < MOST_STRETCHES; i += 2 * step) v[i] = v[i] + v[i + step];
     }
+    const float mine = v[0];
     const float square_sum = __shfl_sync(ALL, mine, GATES);
     if (lane == 0 && !is_finite(square_sum)) fail(p, row);
     const float inverse = 1.0f / sqrtf(square_sum / float(S * p.hidden) + p.rms_eps);

@@ -11,10 +11,11 @@ using namespace test;
 
 static u32 zeros;
 
-static void run(u32 heads, u32 latent, u32 kpool, u32 top, u32 half, u32 first, u32 n, u64 seed) {
+// `eights`: blocks of 256 threads, so many for the scores of all rows.
+static void run(u32 heads, u32 latent, u32 kpool, u32 top, u32 half, u32 first, u32 n, u64 seed, u32 eights = 0) {
     Random r(seed);
     const u32 ctx = first + n, most = (top + 1) * kpool - 1, stride = (std::min(ctx, most) + 3) / 4 * 4;
-    printf("heads %u latent %u kpool %u top %u half %u first %u n %u stride %u\n", heads, latent, kpool, top, half, first, n, stride);
+    printf("heads %u latent %u kpool %u top %u half %u first %u n %u stride %u eights %u\n", heads, latent, kpool, top, half, first, n, stride, eights);
     std::vector<float> wide = r.normals(size_t(ctx) * latent);
     // Sums of -0, where all weights are below a half.
     for (size_t i = 3; i < wide.size(); i += latent) wide[i] = half ? -6e-8f : -1.4e-45f;
@@ -36,13 +37,19 @@ static void run(u32 heads, u32 latent, u32 kpool, u32 top, u32 half, u32 first, 
     std::vector<float> scores(size_t(n) * heads * stride, NAN), mixed(size_t(n) * heads * latent, NAN), weights;
     const u32 head_blocks = (heads + 63) / 64;
     const bool fast = latent == 512 && (kpool & (kpool - 1)) == 0;
-    launch(manyscores::attend_rows_scores, dim3((stride + 63) / 64, n, head_blocks), 128, manyscores::SCORES_SHARED, queries.data(), latents, pools.data(),
-           scores.data(), first, heads, latent, kpool, top, stride, half, scale);
+    launch(manyscores::attend_rows_scores, eights ? dim3(eights, 1, head_blocks) : dim3((stride + 63) / 64, n, head_blocks), eights ? 256 : 128,
+           eights ? manyscores::EIGHT_SCORES_SHARED : manyscores::SCORES_SHARED, queries.data(), latents, pools.data(),
+           scores.data(), first, n, heads, latent, kpool, top, stride, half, scale);
     weights = scores;
     launch(many::attend_rows_softmax, dim3(heads, n), std::min<u32>(16, (stride + 255) / 256) * 32, 4 * (32 + (stride + 255) / 256), weights.data(),
            first, heads, kpool, top, stride);
-    launch(many::attend_rows_mix, dim3(fast ? 4 * head_blocks : 3, n), 128, many::MIXED_SHARED, weights.data(), latents, pools.data(), mixed.data(), first,
-           heads, latent, kpool, top, stride, half);
+    if (fast && eights) {
+        launch(many::attend_rows_mix_wide, dim3(head_blocks, n), 256, many::Wide::SHARED, weights.data(), latents, pools.data(),
+               mixed.data(), first, heads, latent, kpool, top, stride, half);
+    } else {
+        launch(many::attend_rows_mix, dim3(fast ? 4 * head_blocks : 3, n), 128, many::Narrow::SHARED, weights.data(), latents,
+               pools.data(), mixed.data(), first, heads, latent, kpool, top, stride, half);
+    }
     size_t bad = 0;
     std::vector<float> want_scores(size_t(heads) * stride), want(size_t(heads) * latent);
     std::vector<u8> gathered(size_t(stride) * latent * 4 + 64);
@@ -85,7 +92,9 @@ static void run(u32 heads, u32 latent, u32 kpool, u32 top, u32 half, u32 first, 
 
 int main(int argc, char**) {
     const bool all = argc > 1;
-    static_assert(manyscores::SCORES_SHARED == 3 * 64 * 272 + 8 * (64 * 16 + 16) + 64 * 4 && many::MIXED_SHARED == 2 * 16 * (272 + 128 * 4));
+    static_assert(manyscores::EIGHT_SCORES_SHARED == 227 << 10);
+    static_assert(manyscores::SCORES_SHARED == 3 * 64 * 272 + 8 * (64 * 16 + 16) + 64 * 4 && many::Narrow::SHARED == 2 * 16 * (272 + 128 * 4));
+    static_assert(many::Wide::SHARED == 2 * 16 * (272 + 512 * 4));
     for (u32 half = 0; half < 2; half++) {
         run(2, 16, 4, 2, half, 0, 37, 1);
         run(3, 300, 3, 4, half, 5, 20, 2);
@@ -96,10 +105,16 @@ int main(int argc, char**) {
             for (u32 n : {1u, 5u, 37u}) {
                 if (!all && n == 37 && first != 3) continue;
                 run(64, 512, 4, 8, half, first, n, 4 + first + n);
+                run(64, 512, 4, 8, half, first, n, 4 + first + n, 1);
             }
         }
         run(64, 512, 4, 40, half, 155, 12, 5);   // tiles, half a tile and few
+        for (u32 eights : {1u, 5u, 13u, 50u}) run(64, 512, 4, 40, half, 155, 12, 5, eights);
+        run(64, 512, 4, 64, half, 255, 5, 55, 3);
+        run(64, 512, 4, 256, half, 1010, 3, 56, 2);   // more turns than positions are known for
         run(72, 512, 4, 16, half, 62, 7, 6);
+        run(72, 512, 4, 16, half, 62, 7, 6, 1);
+        run(5, 512, 1, 70, half, 60, 14, 8, 2);
         run(16, 512, 8, 12, half, 90, 9, 7);
         run(5, 512, 1, 70, half, 60, 14, 8);
     }

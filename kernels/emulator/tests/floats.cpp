@@ -29,7 +29,7 @@ template <typename DT, typename K> void one(const char* name, u32 format, K deco
     product_float::RowsTasks tasks; memset(&tasks, 0, sizeof tasks); auto& t = tasks.task[0];
     t.w = w.data(); t.q = (u8*)x.data(); t.y = got.data(); t.rows = all; t.k = k; t.row_bytes = k * size; t.format = format; t.part_rows = rows; t.parts = parts;
     t.pitch = stride * 4; t.stride = all; t.share = 1; tasks.n = 1; tasks.columns = columns; tasks.first_block[1] = (rows + 31) / 32 * parts;
-    launch(product_float::rows_float, {tasks.first_block[1], (columns + 31) / 32, 1}, 512, 32768 + 256, tasks);
+    launch(product_float::rows_float, {tasks.first_block[1], (columns + 31) / 32, 1}, 256, 65536, tasks);
     same(name, got.data(), want.data(), want.size());
 }
 int main() {
@@ -37,6 +37,7 @@ int main() {
     one<matvec_f32::Tasks>("f32", 0, matvec_f32::matvec_f32, 9, 32, 3, 3);
     one<matvec_f32::Tasks>("f32", 0, matvec_f32::matvec_f32, 5, 61, 3, 1);
     one<matvec_f32::Tasks>("f32", 0, matvec_f32::matvec_f32, 33, 4096, 33, 1);
+    one<matvec_f32::Tasks>("f32", 0, matvec_f32::matvec_f32, 40, 1280, 70, 1);
     one<matvec_f16::Tasks>("f16", 1, matvec_f16::matvec_f16, 50, 768, 40, 1);
     one<matvec_bf16::Tasks>("bf16", 2, matvec_bf16::matvec_bf16, 50, 300, 40, 2);
     // routes

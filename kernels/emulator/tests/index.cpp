@@ -13,18 +13,20 @@ using namespace test;
 
 static bool differ(float a, float b) { return memcmp(&a, &b, 4) && !(std::isnan(a) && std::isnan(b)); }
 
-static void scores(u32 heads, u32 dim, u32 kpool, u32 top, u32 first, u32 n, u64 seed) {
+// `eights`: blocks of 256 threads, so many for all.
+static void scores(u32 heads, u32 dim, u32 kpool, u32 top, u32 first, u32 n, u64 seed, u32 eights = 0, u32 extra = 28) {
     Random r(seed);
     const u32 ctx = first + n, capacity = ctx / kpool + 1, all_pools = ctx / kpool;
-    printf("index: heads %u dim %u kpool %u top %u first %u n %u\n", heads, dim, kpool, top, first, n);
+    printf("index: heads %u dim %u kpool %u top %u first %u n %u eights %u\n", heads, dim, kpool, top, first, n, eights);
     std::vector<float> pooled = r.normals(size_t(all_pools) * dim);
-    const u32 extra = 7 * 4, query_row = extra + heads * dim, weight_row = heads + 3;
+    const u32 query_row = extra + heads * dim, weight_row = heads + 3;
     std::vector<float> queries = r.normals(size_t(n) * query_row), weights = r.normals(size_t(n) * weight_row);
     for (size_t i = 0; i < queries.size(); i += 5) queries[i] = -fabsf(queries[i]);
     std::vector<float> got(size_t(n) * capacity, -77.0f), want(capacity);
     std::vector<u32> pools(size_t(n) * top, 0xabcdef), want_pools(top), counts(64 + 2048 + 4 * capacity + 64);
     const float scale = 1.0f / sqrtf(float(heads * dim));
-    launch(many::index_rows_scores, dim3(std::max(1u, (all_pools + 63) / 64), (n + 7) / 8), 128, many::INDEX_ROWS_SHARED, queries.data() + extra, weights.data(), pooled.data(),
+    launch(many::index_rows_scores, eights ? dim3(eights) : dim3(std::max(1u, (all_pools + 63) / 64), (n + 7) / 8), eights ? 256 : 128,
+           eights ? many::EIGHT_INDEX_SHARED : many::INDEX_ROWS_SHARED, queries.data() + extra, weights.data(), pooled.data(),
            got.data(), query_row, weight_row, capacity, first, n, heads, dim, kpool, top, scale);
     launch(many::top_rows_choose, n, 1024, many::CHOICE_SHARED, got.data(), pools.data(), capacity, first, kpool, top);
     size_t bad = 0, rows = 0;
@@ -34,7 +36,9 @@ static void scores(u32 heads, u32 dim, u32 kpool, u32 top, u32 first, u32 n, u64
         const u32 here = sees ? 0 : (position + 1) / kpool;
         if (!sees) {
             rows++;
-            launch(one::index_scores, 3, 128, 2 * 32 * 128 * 4 + 2 * 32 * 33 * 4, queries.data() + extra + size_t(row) * query_row,
+            const float* own = queries.data() + extra + size_t(row) * query_row;
+            const std::vector<float> aligned(own, own + heads * dim);
+            launch(one::index_scores, 3, 128, 2 * 32 * 128 * 4 + 2 * 32 * 33 * 4, aligned.data(),
                    weights.data() + size_t(row) * weight_row, pooled.data(), &position, want.data(), heads, dim, kpool, top, scale);
             launch(one::top_choose, 1, 1024, one::CHOICE_SHARED, want.data(), &position, want_pools.data(), counts.data(), kpool, top, capacity);
             for (u32 i = 0; i < top; i++) {
@@ -120,6 +124,11 @@ int main() {
     scores(3, 300, 3, 4, 7, 30, 2);
     for (auto [first, n] : {std::pair{0u, 37u}, {40u, 1u}, {40u, 5u}, {30u, 37u}}) scores(32, 128, 4, 8, first, n, 3 + first);
     scores(32, 128, 4, 8, 700, 19, 4);
+    static_assert(many::EIGHT_INDEX_SHARED == 4 * 128 * 256 + 3 * 128 * 128 + 8 * 32 * 4);
+    for (auto [first, n] : {std::pair{0u, 37u}, {40u, 1u}, {40u, 5u}, {30u, 37u}}) scores(32, 128, 4, 8, first, n, 3 + first, 1);
+    for (u32 eights : {1u, 2u, 3u, 7u, 40u}) scores(32, 128, 4, 8, 700, 19, 4, eights);
+    scores(8, 128, 1, 5, 0, 90, 5, 2);
+    scores(24, 128, 2, 20, 235, 12, 6, 2, 27);
     scores(8, 128, 1, 5, 0, 90, 5);
     scores(72, 128, 2, 20, 35, 12, 6);
     scores(12, 128, 2, 20, 35, 12, 6);

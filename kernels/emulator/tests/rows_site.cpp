@@ -54,7 +54,7 @@ static void run(u32 n, u32 hidden, u32 rows, u32 mode, bool mix, bool fast, bool
     if (mode == 2) launch(experts::rows_combine, dim3((hidden + 1023) / 1024, rows), 256, 0, y.data(), (const float*)experts.data(), (const float*)weights.data(), hidden, k);
     if (fast) {
         if (!splits) splits = hidden / 256;
-        launch(site_rows::site_rows4_streams, dim3(splits, (rows + rows_of_block - 1) / rows_of_block), 256, rows_of_block * (4096 + 80), p);
+        launch(site_rows::site_rows4_streams, dim3(splits, (rows + rows_of_block - 1) / rows_of_block), 256, rows_of_block * (4096 + 512 + 80), p);
         if (mix) launch(site_rows::site_rows4_gates, (rows + 3) / 4, 128, 0, p);
         launch(site_rows::site_rows4_norm, rows, hidden / 8, hidden / 256 * 4, p);
     } else {

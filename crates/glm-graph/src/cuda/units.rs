@@ -133,7 +133,7 @@ pub(super) static DSA_ROWS_MIX: Unit = Unit {
     name: "dsa_rows_mix",
     source: device_code!("rows/dsa_rows_mix.cu"),
     headers: &[BASE, CANON, DOTS, ATTEND, TILE_ROWS, ATTEND_ROWS, MIX_ROWS],
-    entries: &["attend_rows_softmax", "attend_rows_mix"],
+    entries: &["attend_rows_softmax", "attend_rows_mix", "attend_rows_mix_wide"],
 };
 
 /// What a step begins with.

@@ -124,13 +124,7 @@ const LARGE_ROOM: u32 = 99 << 10;
 #[must_use]
 pub fn rows_shape(quants: &[Quant], columns: usize, room: u32) -> RowsShape {
     if quants.iter().all(|quant| quant.family() == Some(Family::Float)) {
-        return RowsShape {
-            rows: 32,
-            columns: 32,
-            threads: 512,
-            smem: 2 * 32 * 128 * 4 + 2 * 32 * 4,
-            entry: 0,
-        };
+        return RowsShape { rows: 32, columns: 32, threads: 256, smem: 2 * 2 * 32 * 128 * 4, entry: 0 };
     }
     let of = |rows: u32, columns: u32, entry: usize| {
         let smem = quants.iter().map(|quant| smem(*quant, rows, columns, entry)).max().unwrap_or(0);

@@ -22,7 +22,16 @@ const CHOICE_SMEM: u32 = 2048 * 4 + 32 * 4 + 16 + 2 * (16 * 1024 / 32) * 4;
 // Of kernels/include/attend_rows.cuh and mix_rows.cuh.
 const FAST_LATENT: usize = 512;
 const SCORES_SMEM: u32 = 3 * 64 * TILE_ROW + 8 * (TILE_SIDE as u32 * 16 + 16) + TILE_SIDE as u32 * 4;
+/// Where a block may have so much, scores are made by blocks with 32 positions, or pools, a turn.
+const EIGHT_THREADS: u32 = 256;
+const EIGHT_SCORES_SMEM: u32 = 227 << 10;
+const EIGHT_INDEX_SMEM: u32 = 4 * 128 * 256 + 3 * 128 * 128 + 8 * 32 * 4;
+const EIGHT_INDEX_HEADS: usize = 32;
+const FAST_INDEX_DIM: usize = 128;
+const TURN: usize = 32;
 const MIX_SMEM: u32 = 2 * 16 * (TILE_ROW + 128 * 4);
+const WIDE_MIX_THREADS: u32 = 256;
+const WIDE_MIX_SMEM: u32 = 2 * 16 * (TILE_ROW + 512 * 4);
 /// Warps of a block of the softmax at most.
 const SOFTMAX_WARPS: usize = 16;
 
@@ -127,9 +136,19 @@ impl Span<'_> {
             .u32(c.kpool as u32)
             .u32(c.top_pools() as u32)
             .f32(((c.index_heads * c.index_dim) as f32).sqrt().recip());
-        let tiles = (end / c.kpool).div_ceil(TILE_SIDE) as u32;
-        let grid = Grid::of([tiles, chunk.rows.div_ceil(INDEX_ROWS) as u32, 1], [TILE_THREADS, 1, 1]);
-        pass.put("index scores", &pass.kernels.rows.index_scores, grid.with_smem(INDEX_SMEM), args)?;
+        let (pools, groups) = (end / c.kpool, chunk.rows.div_ceil(INDEX_ROWS) as u32);
+        let is_fast = c.index_dim == FAST_INDEX_DIM
+            && c.index_heads.is_multiple_of(8)
+            && c.index_heads <= EIGHT_INDEX_HEADS;
+        let grid = if is_fast && EIGHT_INDEX_SMEM <= pass.room.smem {
+            // At least two turns a block.
+            let blocks = (groups * pools.div_ceil(TURN) as u32).div_ceil(2).clamp(1, pass.room.processors);
+            Grid::of([blocks, 1, 1], [EIGHT_THREADS, 1, 1]).with_smem(EIGHT_INDEX_SMEM)
+        } else {
+            let tiles = pools.div_ceil(TILE_SIDE) as u32;
+            Grid::of([tiles, groups, 1], [TILE_THREADS, 1, 1]).with_smem(INDEX_SMEM)
+        };
+        pass.put("index scores", &pass.kernels.rows.index_scores, grid, args)?;
         let args = Args::new()
             .pointer(pass.at(p.pool_scores))
             .pointer(pass.at(p.pools))
@@ -158,6 +177,7 @@ impl Span<'_> {
             .pointer(pools)
             .pointer(scores)
             .u32(first)
+            .u32(rows)
             .u32(heads)
             .u32(latent)
             .u32(kpool)
@@ -165,9 +185,16 @@ impl Span<'_> {
             .u32(stride)
             .u32(self.is_half())
             .f32((c.key_dim as f32).sqrt().recip());
-        let tiles = attended.div_ceil(TILE_SIDE) as u32;
-        let grid = Grid::of([tiles, rows, head_blocks], [TILE_THREADS, 1, 1]);
-        let grid = grid.with_smem(if is_fast { SCORES_SMEM } else { 0 });
+        let grid = if is_fast && EIGHT_SCORES_SMEM <= pass.room.smem {
+            // At least two turns a block, and all of them at once.
+            let turns = rows * attended.div_ceil(TURN) as u32;
+            let blocks = turns.div_ceil(2).min(pass.room.processors.div_ceil(head_blocks));
+            Grid::of([blocks, 1, head_blocks], [EIGHT_THREADS, 1, 1]).with_smem(EIGHT_SCORES_SMEM)
+        } else {
+            let tiles = attended.div_ceil(TILE_SIDE) as u32;
+            let grid = Grid::of([tiles, rows, head_blocks], [TILE_THREADS, 1, 1]);
+            grid.with_smem(if is_fast { SCORES_SMEM } else { 0 })
+        };
         pass.put("attend scores", &pass.kernels.rows.attend_scores, grid, args)?;
 
         let args = Args::new().pointer(scores).u32(first).u32(heads).u32(kpool).u32(top).u32(stride);
@@ -188,9 +215,21 @@ impl Span<'_> {
             .u32(top)
             .u32(stride)
             .u32(self.is_half());
+        let kernels = &pass.kernels.rows;
+        if is_fast && WIDE_MIX_SMEM <= pass.room.smem && self.mixes_wide(rows * head_blocks) {
+            let grid = Grid::of([head_blocks, rows, 1], [WIDE_MIX_THREADS, 1, 1]).with_smem(WIDE_MIX_SMEM);
+            return pass.put("attend mix", &kernels.attend_mix_wide, grid, args);
+        }
         let blocks = if is_fast { 4 * head_blocks } else { (heads * latent).div_ceil(TILE_THREADS) };
         let grid = Grid::of([blocks, rows, 1], [TILE_THREADS, 1, 1]);
         let grid = grid.with_smem(if is_fast { MIX_SMEM } else { 0 });
-        pass.put("attend mix", &pass.kernels.rows.attend_mix, grid, args)
+        pass.put("attend mix", &kernels.attend_mix, grid, args)
+    }
+
+    /// Whether `n` blocks of all columns, one a multiprocessor, come to an end before 4 n of 128, three a multiprocessor. A column
+    /// costs seven eighths (instructions for as many multiply-adds: 233 to 243; cycles of shared memory: 43 % to 61 %).
+    fn mixes_wide(&self, n: u32) -> bool {
+        let processors = self.pass.room.processors;
+        n.div_ceil(processors) * 4 * 7 < (4 * n).div_ceil(3 * processors) * 3 * 8
     }
 }

@@ -33,6 +33,7 @@ pub(in crate::cuda) struct RowsKernels {
     pub(super) attend_scores: Kernel,
     pub(super) attend_softmax: Kernel,
     pub(super) attend_mix: Kernel,
+    pub(super) attend_mix_wide: Kernel,
 }
 
 impl RowsKernels {
@@ -70,6 +71,7 @@ impl RowsKernels {
             attend_scores: entry(&units::DSA_ROWS_SCORES, "attend_rows_scores")?,
             attend_softmax: entry(&units::DSA_ROWS_MIX, "attend_rows_softmax")?,
             attend_mix: entry(&units::DSA_ROWS_MIX, "attend_rows_mix")?,
+            attend_mix_wide: entry(&units::DSA_ROWS_MIX, "attend_rows_mix_wide")?,
         })
     }
 

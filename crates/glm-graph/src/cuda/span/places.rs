@@ -12,12 +12,12 @@ pub(in crate::cuda) const MOST_ROWS: usize = 2048;
 pub(in crate::cuda) const FEWEST_ROWS: usize = 64;
 /// Rows whose logits are made at once.
 const LOGIT_ROWS: usize = 64;
-/// Bytes for scores of attention and of pools: what the second-level caches of large chips hold.
-const SCORE_BYTES: usize = 64 << 20;
+/// Bytes for scores of attention and of pools.
+const SCORE_BYTES: usize = 96 << 20;
 /// Rows that are attended to at once, in whole steps: a step's blocks of the weighted sum (four a row) are one for each of an H200's
-/// processors, which run three of them at a time.
+/// processors, which run three of them at a time; four steps have a row for each.
 const CHUNK_STEP: usize = 33;
-const MOST_STEPS: usize = 3;
+const MOST_STEPS: usize = 4;
 
 /// Buffers that spans of up to `rows` rows write and read. What a mixer and what a FFN needs lie over one another.
 #[derive(Clone, Copy, Debug)]

@@ -21,8 +21,8 @@ const STREAM_BLOCKS: u32 = 2;
 /// Rows of a block of the streams, where shared memory has room for two such blocks; and where it has not.
 const BLOCK_ROWS: u32 = 16;
 const FEWER_ROWS: u32 = 8;
-/// Shared memory for a row of a block: 256 values of each stream, and gates.
-const ROW_SMEM: u32 = 4 * (4 * 256 + 20);
+/// Shared memory for a row of a block: 256 values of each stream, a line of sums of each, and gates.
+const ROW_SMEM: u32 = 4 * (4 * 256 + 4 * 32 + 20);
 const GATE_THREADS: u32 = 128;
 /// Rows of a block of the gates.
 const GATE_ROWS: u32 = 4;
@@ -95,10 +95,9 @@ impl Span<'_> {
         if c.streams == FAST_STREAMS && c.hidden.is_multiple_of(PART) && c.hidden <= FAST_HIDDEN {
             let parts = (c.hidden / PART) as u32;
             let groups = rows.div_ceil(rows_of_block);
-            // As many parts a block as keep all multiprocessors busy, and the same number in each block.
-            let shares = (STREAM_BLOCKS * pass.room.processors / groups).clamp(1, parts);
-            let shares = parts.div_ceil(parts.div_ceil(shares));
-            let grid = Grid::of([shares, groups, 1], [STREAM_THREADS, 1, 1]);
+            // A block a part: those at work at a time have all parts of neighbouring rows, 17 MB in one piece on an H200. With the
+            // fewest blocks all 134 MB of 2048 rows would be open at once, a kilobyte here and there.
+            let grid = Grid::of([parts, groups, 1], [STREAM_THREADS, 1, 1]);
             let smem = rows_of_block * ROW_SMEM;
             pass.put("site streams", &kernels.site4_streams, grid.with_smem(smem), args())?;
             if site.is_some() {
