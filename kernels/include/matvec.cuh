@@ -29,36 +29,52 @@ DEV void join_segments(const Shape<F>& shape, float* y) {
     }
 }
 
-// Multiplies all tiles of this warp. `unit(block)` is the value of this lane's unit, whose first block is at
-// `lane_offset` in a tile; `FIRST` lanes share one value. Values that do not exist are +0; a row has as many lanes as
-// its tree is wide.
-template <u32 FIRST, typename F, typename Value>
-DEV void multiply(const Shape<F>& shape, const Ring<F>& ring, u32 lane_offset, float* y, Value unit) {
-    const u32 lane = threadIdx.x % WARP, across = shape.across;
+// Multiplies all tiles of this warp. `units(block, value)` gives the values of this lane's units in ABREAST tiles, the first
+// block of each at `block`. PAIRED: a value belongs to the first of two tiles in an even lane and to the second in an
+// odd one. Values that do not exist are +0; a row has as many lanes as its tree is wide.
+template <bool PAIRED, typename F, typename Units>
+DEV void multiply(const Shape<F>& shape, const Ring<F>& ring, u32 lane_offset, float* y, Units units) {
+    constexpr u32 OF = PAIRED ? 2 : 1, VALUES = F::TILES / OF;
+    const u32 lane = threadIdx.x % WARP, across = shape.across, at = lane % across;
 #pragma unroll 1
     for (u32 stage = 0; stage < shape.stages; stage++) {
+        const u32 first = shape.first_tile(stage);
         ring.fetch(stage + STAGES - 1);
         ring.wait(stage);
+        float value[VALUES];
 #pragma unroll
         for (u32 t = 0; t < F::TILES; t += F::ABREAST) {
-            const u32 tile = shape.first_tile(stage) + t;
-            if (tile >= shape.last) break;
-            float value[F::ABREAST];
 #pragma unroll
-            for (u32 u = 0; u < F::ABREAST; u++) value[u] = unit(ring.tile_at(stage, t + u) + lane_offset);
-            for (u32 mask = FIRST; mask < across; mask *= 2) {
+            for (u32 v = 0; v < F::ABREAST / OF; v++) value[t / OF + v] = 0.0f;
+            if (first + t < shape.last) {
+                u32 block[F::ABREAST];
 #pragma unroll
-                for (u32 u = 0; u < F::ABREAST; u++) value[u] = value[u] + lane_xor(value[u], mask);
+                for (u32 u = 0; u < F::ABREAST; u++) block[u] = ring.tile_at(stage, t + u) + lane_offset;
+                units(block, value + t / OF);
             }
+        }
+        // All trees of the stage at once: one level's shuffles hide each other.
 #pragma unroll
-            for (u32 u = 0; u < F::ABREAST; u++) {
-                const u32 row = (tile + u) * shape.per_tile + lane / across;
-                if (lane % across == 0 && tile + u < shape.last && row < shape.rows) {
-                    if (shape.segments > 1) {
-                        shared_at<float>(shape.partials + (row * shape.segments + shape.segment) * 4) = value[u];
-                    } else {
-                        y[row] = value[u];
-                    }
+        for (u32 mask = OF; mask < WARP; mask *= 2) {
+            if (mask >= across) break;
+#pragma unroll
+            for (u32 v = 0; v < VALUES; v++) value[v] = value[v] + lane_xor(value[v], mask);
+        }
+        // A tile's sum is in all lanes of its row: each writes another tile's.
+#pragma unroll 1
+        for (u32 t = at; t < F::TILES; t += across) {
+            const u32 row = (first + t) * shape.per_tile + lane / across;
+            float sum = value[0];
+#pragma unroll
+            for (u32 v = 1; v < VALUES; v++) {
+                const float other = value[v];
+                sum = t / OF == v ? other : sum;
+            }
+            if (first + t < shape.last && row < shape.rows) {
+                if (shape.segments > 1) {
+                    shared_at<float>(shape.partials + (row * shape.segments + shape.segment) * 4) = sum;
+                } else {
+                    y[row] = sum;
                 }
             }
         }
@@ -101,16 +117,20 @@ DEV void matvec_wide(const Task& task, u32 first, u32 rows, const u32* tables, u
     F::arrange(x);
     const float dx = present ? shared_at<float>(shape.scales + unit / 2 * 4) : 0.0f;
     const u32 offset = lane / shape.across * task.row_bytes + (present ? lane % shape.across / 2 * F::BYTES : 0);
-    multiply<2>(shape, ring, offset, task.y + first, [&](u32 block) {
-        i32 sum = F::dot(block, half, x, sums, codebook);
-        sum += lane_xor(sum, 1);
-        float product = (F::d(block) * dx) * float(sum);
+    // Of two tiles an even lane takes the first one's sum, and an odd lane the second one's. Nothing but dot products
+    // stands before the shuffle: then the compiler puts the two into one stretch of instructions.
+    static_assert(F::ABREAST == 2, "a lane of a pair has a tile");
+    multiply<true>(shape, ring, offset, task.y + first, [&](const u32 (&block)[2], float* value) {
+        const i32 s0 = F::dot(block[0], half, x, sums, codebook), s1 = F::dot(block[1], half, x, sums, codebook);
+        const u32 mine = half ? block[1] : block[0];
+        const i32 sum = (half ? s1 : s0) + lane_xor(half ? s0 : s1, 1);
+        float product = (F::d(mine) * dx) * float(sum);
         if constexpr (F::MINIMA) {
-            i32 mins = F::mins(block, half, sums);
-            mins += lane_xor(mins, 1);
-            product = product - (F::dmin(block) * dx) * float(mins);
+            const i32 m0 = F::mins(block[0], half, sums), m1 = F::mins(block[1], half, sums);
+            const i32 mins = (half ? m1 : m0) + lane_xor(half ? m0 : m1, 1);
+            product = product - (F::dmin(mine) * dx) * float(mins);
         }
-        return present ? product : 0.0f;
+        *value = present ? product : 0.0f;
     });
 }
 
@@ -138,18 +158,21 @@ DEV void matvec_narrow(const Task& task, u32 first, u32 rows, const u32* tables,
     }
     F::arrange(x);
     const u32 offset = lane / shape.across * task.row_bytes + (present ? lane % shape.across * 4 * F::BYTES : 0);
-    multiply<1>(shape, ring, offset, task.y + first, [&](u32 block) {
-        float product[4];
+    multiply<false>(shape, ring, offset, task.y + first, [&](const u32 (&block)[F::ABREAST], float* value) {
 #pragma unroll
-        for (u32 b = 0; b < 4; b++) {
-            const u32 at = block + b * F::BYTES;
-            product[b] = (F::d(at) * dx[b]) * float(F::dot(at, x + 8 * b));
-            if constexpr (F::MINIMUM) product[b] = product[b] + (F::m(at) * dx[b]) * sum_of_q[b];
-            if (b >= exist) product[b] = 0.0f;
+        for (u32 u = 0; u < F::ABREAST; u++) {
+            float product[4];
+#pragma unroll
+            for (u32 b = 0; b < 4; b++) {
+                const u32 at = block[u] + b * F::BYTES;
+                product[b] = (F::d(at) * dx[b]) * float(F::dot(at, x + 8 * b));
+                if constexpr (F::MINIMUM) product[b] = product[b] + (F::m(at) * dx[b]) * sum_of_q[b];
+                if (b >= exist) product[b] = 0.0f;
+            }
+            // A row of one block or of two has no more levels: +0 would make -0 into +0.
+            const float pair = product[0] + product[1];
+            value[u] = blocks == 1 ? product[0] : blocks == 2 ? pair : pair + (product[2] + product[3]);
         }
-        // A row of one block or of two has no more levels: +0 would make -0 into +0.
-        const float pair = product[0] + product[1];
-        return blocks == 1 ? product[0] : blocks == 2 ? pair : pair + (product[2] + product[3]);
     });
 }
 

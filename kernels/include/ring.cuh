@@ -11,6 +11,9 @@ constexpr u32 MOST_SEGMENTS = 8;  // so k is at most 32768
 
 DEV u32 pow2(u32 n) { return n <= 1 ? 1 : 1u << (32 - __clz(n - 1)); }
 
+// From lane 0, so that the compiler knows that a warp's lanes agree: what follows from it needs no code for lanes that part.
+DEV u32 warp_index() { return __shfl_sync(ALL, threadIdx.x / WARP, 0); }
+
 // Shared memory, in bytes, for W warps and R rows a block (a launch takes the largest of its tasks; W >= segments):
 //
 //   units    = ceil(k / 128), segments = ceil(units / 32)
@@ -33,7 +36,7 @@ struct Shape {
     u32 q, scales, partials, barriers, ring;
 
     __device__ __forceinline__ Shape(u32 k, u32 rows, u32 row_bytes) : rows(rows), row_bytes(row_bytes) {
-        const u32 warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
+        const u32 warp = warp_index(), warps = blockDim.x / WARP;
         units = (k + UNIT - 1) / UNIT;
         segments = (units + SEGMENT - 1) / SEGMENT;
         across = segments > 1 ? SEGMENT : pow2(units);
@@ -64,7 +67,7 @@ struct Ring {
     u32 skew, length, end;  // bytes of what is copied at once, and where they end at most
 
     __device__ __forceinline__ explicit Ring(const S& shape) : shape(shape) {
-        const u32 warp = threadIdx.x / WARP;
+        const u32 warp = warp_index();
         barriers = reinterpret_cast<u64*>(smem + shape.barriers) + warp * STAGES;
         ring = shape.ring + warp * STAGES * S::STAGE;
         if (threadIdx.x % WARP == 0) {
