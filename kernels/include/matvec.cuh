@@ -88,11 +88,7 @@ template <u32 LANES, typename F>
 DEV void begin(const Task& task, u32 first, const Shape<F>& shape, Ring<F>& ring, const u32* tables, u32* fault) {
     const size_t before = size_t(first) * task.row_bytes;
     if (!task.slot) ring.begin(task.w + before);
-    if constexpr (F::GRID > 0) {
-        for (u32 i = threadIdx.x; i < (F::GRID + F::SIGNS) * F::COPIES; i += blockDim.x) {
-            shared_at<u32>(4 * i) = tables[i / F::COPIES];
-        }
-    }
+    F::Book::fill(tables);
     wait_for_predecessor();
     if (task.slot) ring.begin(weights_of(task) + before);
     auto load = [&](u32 i, float(&x)[8]) { activations(task, i, x); };
@@ -107,14 +103,14 @@ DEV void matvec_wide(const Task& task, u32 first, u32 rows, const u32* tables, u
     Ring<F> ring(shape);
     begin<32>(task, first, shape, ring, tables, fault);
 
-    const u32 lane = threadIdx.x % WARP, half = lane % 2;
-    const Codebook<F::GRID, F::COPIES> codebook = {lane % F::COPIES * 4};
+    const u32 lane = kept(threadIdx.x % WARP), half = lane % 2;
     const u32 unit = shape.segment * SEGMENT + lane % shape.across;
     const bool present = unit < shape.units;
     u32 x[32], sums[4];
     unit_of(shape.q, present ? unit : 0, x);
     sums_of<F::RUN>(x, sums);
     F::arrange(x);
+    const typename F::Book codebook(lane, x);
     const float dx = present ? shared_at<float>(shape.scales + unit / 2 * 4) : 0.0f;
     const u32 offset = lane / shape.across * task.row_bytes + (present ? lane % shape.across / 2 * F::BYTES : 0);
     // Of two tiles an even lane takes the first one's sum, and an odd lane the second one's. Nothing but dot products

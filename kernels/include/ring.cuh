@@ -17,13 +17,13 @@ DEV u32 warp_index() { return __shfl_sync(ALL, threadIdx.x / WARP, 0); }
 // Shared memory, in bytes, for W warps and R rows a block (a launch takes the largest of its tasks; W >= segments):
 //
 //   units    = ceil(k / 128), segments = ceil(units / 32)
-//   tables   = (GRID + SIGNS) * COPIES * 4
+//   tables   = Book::TABLES
 //   stage    = TILES * (4096 / LEN * BYTES + 32)
 //   joined   = segments > 1 ? R * segments * 4 : 0
 //   all      = round_up(tables + units * 144 + round_up(ceil(k / 32), 4) * 4 + joined, 16) + W * STAGES * (8 + stage)
 template <typename F>
 struct Shape {
-    static constexpr u32 TABLES = (F::GRID + F::SIGNS) * F::COPIES * 4;
+    static constexpr u32 TABLES = F::Book::TABLES;
     static constexpr u32 TILE_BYTES = SEGMENT * UNIT / F::LEN * F::BYTES;
     static constexpr u32 TILE = TILE_BYTES + 32;  // room for an odd start and for words read over the end
     static constexpr u32 STAGE = F::TILES * TILE;

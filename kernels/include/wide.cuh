@@ -2,7 +2,8 @@
 //
 // A format has
 //   BYTES, LEN       of a block, and its weights
-//   GRID, SIGNS      entries of its tables (codebook.cuh), COPIES of them in shared memory
+//   GRID, SIGNS      entries of its tables (codebook.cuh), COPIES of them in shared memory where there is little
+//   Book             where a lane finds them
 //   MINIMA           whether a block's value is (d * dx) * S - (dmin * dx) * M
 //   RUN              over how many activations it wants sums: 16, 32 or 0
 //   TILES, ABREAST   tiles of a stage, and how many of them are multiplied at once
@@ -14,7 +15,15 @@
 
 enum Family { WIDE, NARROW, FLOAT };
 
+// What a format without a codebook has for one.
+struct NoBook {
+    static constexpr u32 TABLES = 0;
+    DEV void fill(const u32*) {}
+    __device__ __forceinline__ NoBook(u32, const u32 (&)[32]) {}
+};
+
 struct WideFormat {
+    typedef NoBook Book;
     static constexpr Family FAMILY = WIDE;
     static constexpr u32 LEN = 256;
     static constexpr u32 GRID = 0, SIGNS = 0, COPIES = 1;

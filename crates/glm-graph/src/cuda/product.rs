@@ -90,7 +90,7 @@ fn batch(formats: [Quant; 2], products: &[Product], room: Room) -> Batch {
     tasks.first_block[products.len()..].fill(first);
     let smem = |threads: u32| {
         let of = |(i, product): (usize, &Product)| {
-            matvec_smem(product.quant, product.task.k, tasks.rows_of_block[i], threads)
+            matvec_smem(product.quant, product.task.k, tasks.rows_of_block[i], threads, room.smem)
         };
         products.iter().enumerate().map(of).max().unwrap_or(0)
     };
