@@ -35,11 +35,10 @@ DEV void join_segments(const Shape<F>& shape, float* y) {
 template <bool PAIRED, typename F, typename Units>
 DEV void multiply(const Shape<F>& shape, const Ring<F>& ring, u32 lane_offset, float* y, Units units) {
     constexpr u32 OF = PAIRED ? 2 : 1, VALUES = F::TILES / OF;
-    const u32 lane = threadIdx.x % WARP, across = shape.across, at = lane % across;
+    const u32 lane = kept(threadIdx.x % WARP), across = shape.across, at = lane & (across - 1), row_in_tile = lane >> shape.log_across;
 #pragma unroll 1
     for (u32 stage = 0; stage < shape.stages; stage++) {
         const u32 first = shape.first_tile(stage);
-        ring.fetch(stage + STAGES - 1);
         ring.wait(stage);
         float value[VALUES];
 #pragma unroll
@@ -53,6 +52,9 @@ DEV void multiply(const Shape<F>& shape, const Ring<F>& ring, u32 lane_offset, f
                 units(block, value + t / OF);
             }
         }
+        // The stage has been read: it takes the one after next while the sums are added.
+        __syncwarp();
+        ring.fetch(stage + STAGES);
         // All trees of the stage at once: one level's shuffles hide each other.
 #pragma unroll
         for (u32 mask = OF; mask < WARP; mask *= 2) {
@@ -63,7 +65,7 @@ DEV void multiply(const Shape<F>& shape, const Ring<F>& ring, u32 lane_offset, f
         // A tile's sum is in all lanes of its row: each writes another tile's.
 #pragma unroll 1
         for (u32 t = at; t < F::TILES; t += across) {
-            const u32 row = (first + t) * shape.per_tile + lane / across;
+            const u32 row = (first + t) * shape.per_tile + row_in_tile;
             float sum = value[0];
 #pragma unroll
             for (u32 v = 1; v < VALUES; v++) {
@@ -78,7 +80,6 @@ DEV void multiply(const Shape<F>& shape, const Ring<F>& ring, u32 lane_offset, f
                 }
             }
         }
-        __syncwarp();
     }
     if (shape.segments > 1) join_segments(shape, y);
 }
@@ -104,7 +105,8 @@ DEV void matvec_wide(const Task& task, u32 first, u32 rows, const u32* tables, u
     begin<32>(task, first, shape, ring, tables, fault);
 
     const u32 lane = kept(threadIdx.x % WARP), half = lane % 2;
-    const u32 unit = shape.segment * SEGMENT + lane % shape.across;
+    const u32 at = lane & (shape.across - 1), row = lane >> shape.log_across;
+    const u32 unit = shape.segment * SEGMENT + at;
     const bool present = unit < shape.units;
     u32 x[32], sums[4];
     unit_of(shape.q, present ? unit : 0, x);
@@ -112,7 +114,7 @@ DEV void matvec_wide(const Task& task, u32 first, u32 rows, const u32* tables, u
     F::arrange(x);
     const typename F::Book codebook(lane, x);
     const float dx = present ? shared_at<float>(shape.scales + unit / 2 * 4) : 0.0f;
-    const u32 offset = lane / shape.across * task.row_bytes + (present ? lane % shape.across / 2 * F::BYTES : 0);
+    const u32 offset = row * task.row_bytes + (present ? at / 2 * F::BYTES : 0);
     // Of two tiles an even lane takes the first one's sum, and an odd lane the second one's. Nothing but dot products
     // stands before the shuffle: then the compiler puts the two into one stretch of instructions.
     static_assert(F::ABREAST == 2, "a lane of a pair has a tile");
@@ -137,8 +139,9 @@ DEV void matvec_narrow(const Task& task, u32 first, u32 rows, const u32* tables,
     Ring<F> ring(shape);
     begin<4>(task, first, shape, ring, tables, fault);
 
-    const u32 lane = threadIdx.x % WARP;
-    const u32 unit = shape.segment * SEGMENT + lane % shape.across;
+    const u32 lane = kept(threadIdx.x % WARP);
+    const u32 at = lane & (shape.across - 1), row = lane >> shape.log_across;
+    const u32 unit = shape.segment * SEGMENT + at;
     const bool present = unit < shape.units;
     const u32 blocks = task.k / F::LEN, exist = present ? blocks - 4 * unit : 0;  // 4 and more: all of them
     u32 x[32];
@@ -153,7 +156,7 @@ DEV void matvec_narrow(const Task& task, u32 first, u32 rows, const u32* tables,
         sum_of_q[b] = float(sum);
     }
     F::arrange(x);
-    const u32 offset = lane / shape.across * task.row_bytes + (present ? lane % shape.across * 4 * F::BYTES : 0);
+    const u32 offset = row * task.row_bytes + (present ? at * 4 * F::BYTES : 0);
     multiply<false>(shape, ring, offset, task.y + first, [&](const u32 (&block)[F::ABREAST], float* value) {
 #pragma unroll
         for (u32 u = 0; u < F::ABREAST; u++) {

@@ -9,7 +9,9 @@ constexpr u32 STAGES = 2;
 constexpr u32 SEGMENT = 32;       // units of a warp's part of a row
 constexpr u32 MOST_SEGMENTS = 8;  // so k is at most 32768
 
-DEV u32 pow2(u32 n) { return n <= 1 ? 1 : 1u << (32 - __clz(n - 1)); }
+// The power of two that is n or the next above: its exponent.
+DEV u32 log_up(u32 n) { return n <= 1 ? 0 : 32 - __clz(n - 1); }
+DEV u32 pow2(u32 n) { return 1u << log_up(n); }
 
 // From lane 0, so that the compiler knows that a warp's lanes agree: what follows from it needs no code for lanes that part.
 DEV u32 warp_index() { return __shfl_sync(ALL, threadIdx.x / WARP, 0); }
@@ -30,7 +32,8 @@ struct Shape {
 
     u32 rows, row_bytes;
     u32 units, segments;         // of a row
-    u32 across, per_tile;        // lanes of a row, rows of a tile
+    u32 across, log_across;      // lanes of a row, a power of two
+    u32 per_tile;                // rows of a tile
     u32 tiles, first, last, stages;   // of the block; this warp's first one, the one after its last, its stages
     u32 segment, group, groups;  // this warp's segment; warps with the same one take turns
     u32 q, scales, partials, barriers, ring;
@@ -39,12 +42,19 @@ struct Shape {
         const u32 warp = warp_index(), warps = blockDim.x / WARP;
         units = (k + UNIT - 1) / UNIT;
         segments = (units + SEGMENT - 1) / SEGMENT;
-        across = segments > 1 ? SEGMENT : pow2(units);
-        per_tile = WARP / across;
-        tiles = (rows + per_tile - 1) / per_tile;
-        segment = warp % segments, group = warp / segments, groups = warps / segments;
-        // Neighbouring tiles, as many for each warp as for any other, or one more.
-        first = group < groups ? tiles * group / groups : 0, last = group < groups ? tiles * (group + 1) / groups : 0;
+        log_across = segments > 1 ? 5 : log_up(units);
+        across = 1u << log_across;
+        per_tile = WARP >> log_across;
+        tiles = (rows + per_tile - 1) >> (5 - log_across);
+        segment = 0, group = warp, groups = warps;
+        if (segments > 1) {
+            groups = warps / segments, group = warp / segments;
+            segment = warp - group * segments;
+        }
+        // Neighbouring tiles, as many for each warp as for any other, or one more. One division: it takes 40 instructions.
+        const u32 each = tiles / groups, more = tiles - each * groups;
+        first = group < groups ? group * each + min(group, more) : 0;
+        last = group < groups ? first + each + (group < more) : 0;
         stages = (last - first + F::TILES - 1) / F::TILES;
         q = TABLES;
         scales = q + units * UNIT_BYTES;
@@ -87,7 +97,7 @@ struct Ring {
         length = shape.segments > 1 ? min(S::TILE_BYTES, shape.row_bytes - before) : F::TILES * tile_stride();
         end = skew + min(shape.last * shape.per_tile, shape.rows) * shape.row_bytes - before;
 #pragma unroll
-        for (u32 stage = 0; stage < STAGES - 1; stage++) fetch(stage);
+        for (u32 stage = 0; stage < STAGES; stage++) fetch(stage);
     }
 
     __device__ __forceinline__ u32 tile_stride() const { return shape.per_tile * shape.row_bytes; }
