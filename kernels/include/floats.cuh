@@ -116,8 +116,9 @@ DEV void fetch_ahead(const u8* from, u32 bytes) {
 
 template <typename F>
 DEV void matvec_floats(const Task& task, u32 first, u32 rows) {
-    if (!task.slot) fetch_ahead(task.w + size_t(first) * task.row_bytes, rows * task.row_bytes);
+    if (weights_are_known(task)) fetch_ahead(weights_of(task) + size_t(first) * task.row_bytes, rows * task.row_bytes);
     wait_for_predecessor();
+    let_successor_begin();
     if (task.kind == GATED) {
         for (u32 i = 8 * threadIdx.x; i < task.k; i += 8 * blockDim.x) {
             float x[8];

@@ -88,10 +88,12 @@ DEV void multiply(const Shape<F>& shape, const Ring<F>& ring, u32 lane_offset, f
 template <u32 LANES, typename F>
 DEV void begin(const Task& task, u32 first, const Shape<F>& shape, Ring<F>& ring, const u32* tables, u32* fault) {
     const size_t before = size_t(first) * task.row_bytes;
-    if (!task.slot) ring.begin(task.w + before);
+    const bool known = weights_are_known(task);
+    if (known) ring.begin(weights_of(task) + before);
     F::Book::fill(tables);
     wait_for_predecessor();
-    if (task.slot) ring.begin(weights_of(task) + before);
+    let_successor_begin();
+    if (!known) ring.begin(weights_of(task) + before);
     auto load = [&](u32 i, float(&x)[8]) { activations(task, i, x); };
     quantize<LANES>(task.k, load, shape.q, shape.scales, fault);
     __syncthreads();
@@ -194,12 +196,14 @@ DEV bool find_task(const Tasks& tasks, Task& task, u32& first, u32& rows) {
     return true;
 }
 
+// The successor may begin when all blocks have waited: when it runs, all that came before this kernel has ended
+// (`weights_are_known`). It finds no room earlier, because a block takes most of a multiprocessor.
+//
 // Kernels whose tasks have one format, or one of two (`Task::format` 0 or 1). `*fault` becomes 1 if activations of a
 // quantised product are not finite. `tables` is codebook.cuh's; without a codebook it may be null.
 #define MATVEC(NAME, F)                                                                                             \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                            \
         NAME(const __grid_constant__ Tasks tasks, const u32* tables1, const u32*, u32* fault) {                     \
-        let_successor_begin();                                                                                      \
         Task task;                                                                                                  \
         u32 first, rows;                                                                                            \
         if (find_task(tasks, task, first, rows)) matvec<F>(task, first, rows, tables1, fault);                      \
@@ -208,7 +212,6 @@ DEV bool find_task(const Tasks& tasks, Task& task, u32& first, u32& rows) {
 #define MATVEC_PAIR(NAME, F1, F2)                                                                                   \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                            \
         NAME(const __grid_constant__ Tasks tasks, const u32* tables1, const u32* tables2, u32* fault) {             \
-        let_successor_begin();                                                                                      \
         Task task;                                                                                                  \
         u32 first, rows;                                                                                            \
         if (!find_task(tasks, task, first, rows)) return;                                                           \

@@ -13,7 +13,8 @@ enum Kind : u32 {
 // of their own size for floats; the sixteens of bytes that they share with others at both ends may be read.
 struct Task {
     const u8* w;      // where the weights are; unless
-    const u64* slot;  // their address stands here when the kernel before has ended: then *slot + offset
+    const u64* slot;  // their address stands here: then *slot + offset. It is there when the kernel before has ended, and
+                      // of SWIGLU when the one before that has
     const float* x;
     const float* x2;
     const float* x3;
@@ -80,7 +81,11 @@ DEV void activations(const Task& task, u32 i, float (&x)[8]) {
     }
 }
 
-// The weights' first byte; of a slot only after `wait_for_predecessor`.
+// The weights' first byte; of a slot only if it is known.
 DEV const u8* weights_of(const Task& task) {
-    return task.slot ? reinterpret_cast<const u8*>(*task.slot) + task.offset : task.w;
+    return task.slot ? reinterpret_cast<const u8*>(*static_cast<const volatile u64*>(task.slot)) + task.offset : task.w;
 }
+
+// Whether `weights_of` may be asked before `wait_for_predecessor`. An expert's second matrix takes what its first one made,
+// so its slot was filled before the predecessor, a product that had the same slot, let this kernel begin.
+DEV bool weights_are_known(const Task& task) { return !task.slot || task.kind == SWIGLU; }
