@@ -121,8 +121,10 @@ DEV void matvec_floats(const Task& task, u32 first, u32 rows) {
     let_successor_begin();
     if (task.kind == GATED) {
         for (u32 i = 8 * threadIdx.x; i < task.k; i += 8 * blockDim.x) {
+            Raw raw;
+            fetch_raw(task, i, raw);
             float x[8];
-            activations(task, i, x);
+            activations(task, i, raw, x);
 #pragma unroll
             for (u32 c = 0; c < 8; c++) shared_at<float>((i + c) * 4) = x[c];
         }

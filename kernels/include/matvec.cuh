@@ -94,8 +94,9 @@ DEV void begin(const Task& task, u32 first, const Shape<F>& shape, Ring<F>& ring
     wait_for_predecessor();
     let_successor_begin();
     if (!known) ring.begin(weights_of(task) + before);
-    auto load = [&](u32 i, float(&x)[8]) { activations(task, i, x); };
-    quantize<LANES>(task.k, load, shape.q, shape.scales, fault);
+    quantize<LANES, Raw>(
+        task.k, [&](u32 i, Raw& raw) { fetch_raw(task, i, raw); },
+        [&](u32 i, const Raw& raw, float(&x)[8]) { activations(task, i, raw, x); }, shape.q, shape.scales, fault);
     __syncthreads();
 }
 

@@ -1,5 +1,6 @@
 // What a launch is told: up to twenty matrices, and where their activations come from.
 #pragma once
+#include "activation.cuh"
 #include "canon.cuh"
 
 // The activations of a task, `k` values:
@@ -63,21 +64,45 @@ DEV float head_factor(const float (&x)[8]) {
     return 1.0f / sqrtf(squares / float(HEAD) + HEAD_EPS);
 }
 
+// What eight activations are made of: x, and x2 where the kind has it.
+struct Raw {
+    float x[8], x2[8];
+};
+DEV void fetch_raw(const Task& task, u32 i, Raw& raw) {
+    eight_floats(task.x + i, raw.x);
+    if (task.kind != PLAIN) eight_floats(task.x2 + i, raw.x2);
+}
+
+// swiglu, for eight at once.
+DEV void eight_swiglu(const Raw& raw, float limit, float (&x)[8]) {
+    float gate[8], below[8];
+#pragma unroll
+    for (int c = 0; c < 8; c++) {
+        gate[c] = raw.x[c] > limit ? limit : raw.x[c];
+        below[c] = 1.0f + canon_exp(-gate[c]);
+    }
+    quotients(gate, below, x);
+#pragma unroll
+    for (int c = 0; c < 8; c++) {
+        float up = raw.x2[c] > limit ? limit : raw.x2[c];
+        up = up < -limit ? -limit : up;
+        x[c] = x[c] * up;
+    }
+}
+
 // Values i to i + 8 of a task's activations. Lanes hold neighbouring eights, and sixteen lanes a head.
-DEV void activations(const Task& task, u32 i, float (&x)[8]) {
-    eight_floats(task.x + i, x);
+DEV void activations(const Task& task, u32 i, const Raw& raw, float (&x)[8]) {
     if (task.kind == SWIGLU) {
-        float up[8];
-        eight_floats(task.x2 + i, up);
-#pragma unroll
-        for (int c = 0; c < 8; c++) x[c] = swiglu(x[c], up[c], task.limit);
+        eight_swiglu(raw, task.limit, x);
     } else if (task.kind == GATED) {
-        float gate[8], weight[8];
-        eight_floats(task.x2 + i, gate);
+        float weight[8];
         eight_floats(task.x3 + i % HEAD, weight);
-        const float factor = head_factor(x);
+        const float factor = head_factor(raw.x);
 #pragma unroll
-        for (int c = 0; c < 8; c++) x[c] = ((x[c] * factor) * weight[c]) * gate[c];
+        for (int c = 0; c < 8; c++) x[c] = ((raw.x[c] * factor) * weight[c]) * raw.x2[c];
+    } else {
+#pragma unroll
+        for (int c = 0; c < 8; c++) x[c] = raw.x[c];
     }
 }
 
