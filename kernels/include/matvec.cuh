@@ -35,7 +35,7 @@ DEV void join_segments(const Shape<F>& shape, float* y) {
 template <bool PAIRED, typename F, typename Units>
 DEV void multiply(const Shape<F>& shape, const Ring<F>& ring, u32 lane_offset, float* y, Units units) {
     constexpr u32 OF = PAIRED ? 2 : 1, VALUES = F::TILES / OF;
-    const u32 lane = kept(threadIdx.x % WARP), across = shape.across, at = lane & (across - 1), row_in_tile = lane >> shape.log_across;
+    const u32 lane = ring.lane, across = shape.across, at = lane & (across - 1), row_in_tile = lane >> shape.log_across;
 #pragma unroll 1
     for (u32 stage = 0; stage < shape.stages; stage++) {
         const u32 first = shape.first_tile(stage);
@@ -58,9 +58,11 @@ DEV void multiply(const Shape<F>& shape, const Ring<F>& ring, u32 lane_offset, f
         // All trees of the stage at once: one level's shuffles hide each other.
 #pragma unroll
         for (u32 mask = OF; mask < WARP; mask *= 2) {
-            if (mask >= across) break;
 #pragma unroll
-            for (u32 v = 0; v < VALUES; v++) value[v] = value[v] + lane_xor(value[v], mask);
+            for (u32 v = 0; v < VALUES; v++) {
+                const float other = lane_xor(value[v], mask);
+                if (mask < across) value[v] = value[v] + other;
+            }
         }
         // A tile's sum is in all lanes of its row: each writes another tile's.
 #pragma unroll 1
@@ -107,7 +109,7 @@ DEV void matvec_wide(const Task& task, u32 first, u32 rows, const u32* tables, u
     Ring<F> ring(shape);
     begin<32>(task, first, shape, ring, tables, fault);
 
-    const u32 lane = kept(threadIdx.x % WARP), half = lane % 2;
+    const u32 lane = ring.lane, half = lane % 2;
     const u32 at = lane & (shape.across - 1), row = lane >> shape.log_across;
     const u32 unit = shape.segment * SEGMENT + at;
     const bool present = unit < shape.units;
@@ -142,7 +144,7 @@ DEV void matvec_narrow(const Task& task, u32 first, u32 rows, const u32* tables,
     Ring<F> ring(shape);
     begin<4>(task, first, shape, ring, tables, fault);
 
-    const u32 lane = kept(threadIdx.x % WARP);
+    const u32 lane = ring.lane;
     const u32 at = lane & (shape.across - 1), row = lane >> shape.log_across;
     const u32 unit = shape.segment * SEGMENT + at;
     const bool present = unit < shape.units;

@@ -4,6 +4,7 @@
 // a segment. Some tiles are a stage; they come as they lie in the file, and STAGES of them have room.
 #pragma once
 #include "activation.cuh"
+#include "packed.cuh"
 
 constexpr u32 STAGES = 2;
 constexpr u32 SEGMENT = 32;       // units of a warp's part of a row
@@ -75,12 +76,13 @@ struct Ring {
     u32 ring;
     const u8* base;         // where copies can begin, `skew` bytes before this warp's part of the first row
     u32 skew, length, end;  // bytes of what is copied at once, and where they end at most
+    u32 lane;
 
-    __device__ __forceinline__ explicit Ring(const S& shape) : shape(shape) {
+    __device__ __forceinline__ explicit Ring(const S& shape) : shape(shape), lane(kept(threadIdx.x % WARP)) {
         const u32 warp = warp_index();
         barriers = reinterpret_cast<u64*>(smem + shape.barriers) + warp * STAGES;
         ring = shape.ring + warp * STAGES * S::STAGE;
-        if (threadIdx.x % WARP == 0) {
+        if (lane == 0) {
 #pragma unroll
             for (u32 s = 0; s < STAGES; s++) arrivals_begin(barriers + s);
             arrivals_are_visible();
@@ -111,33 +113,43 @@ struct Ring {
 
     __device__ __forceinline__ void fetch(u32 stage) const {
         if (stage < shape.stages) {
-            const u32 tile = shape.first_tile(stage);
-            const u32 n = shape.segments > 1 ? min(F::TILES, shape.last - tile) : 1;
-            const u32 to = ring + stage % STAGES * S::STAGE;
-            const u32 lane = threadIdx.x % WARP;
-#if __CUDA_ARCH__ >= 900
-            if (lane == 0) {
-                u64* const barrier = barriers + stage % STAGES;
+            const u32 tile = shape.first_tile(stage), to = ring + stage % STAGES * S::STAGE;
+            // One stretch is by far the most frequent, and has no loop.
+            if (shape.segments == 1) {
+                u32 from;
+                const u32 bytes = stretch(tile, from);
+                expect(stage, bytes);
+                copy(stage, to, from, bytes);
+            } else {
+                const u32 n = min(F::TILES, shape.last - tile);
                 u32 total = 0, from;
 #pragma unroll 1
                 for (u32 t = 0; t < n; t++) total += stretch(tile + t, from);
-                arrivals_expect(barrier, total);
+                expect(stage, total);
 #pragma unroll 1
                 for (u32 t = 0; t < n; t++) {
                     const u32 bytes = stretch(tile + t, from);
-                    copy_stretch(smem + to + t * S::TILE, base + from, bytes, barrier);
+                    copy(stage, to + t * S::TILE, from, bytes);
                 }
             }
-#else
-#pragma unroll 1
-            for (u32 t = 0; t < n; t++) {
-                u32 from;
-                const u32 bytes = stretch(tile + t, from);
-                for (u32 c = lane * 16; c < bytes; c += WARP * 16) copy16(smem + to + t * S::TILE + c, base + from + c);
-            }
-#endif
         }
+#if __CUDA_ARCH__ < 900
         copies_end();
+#endif
+    }
+
+    // How many bytes a stage gets.
+    __device__ __forceinline__ void expect(u32 stage, u32 bytes) const {
+        if (lane == 0) arrivals_expect(barriers + stage % STAGES, bytes);
+    }
+
+    // Whole sixteens from `from` to a place of a stage.
+    __device__ __forceinline__ void copy(u32 stage, u32 to, u32 from, u32 bytes) const {
+#if __CUDA_ARCH__ >= 900
+        if (lane == 0) copy_stretch(smem + to, base + from, bytes, barriers + stage % STAGES);
+#else
+        for (u32 c = lane * 16; c < bytes; c += WARP * 16) copy16(smem + to + c, base + from + c);
+#endif
     }
 
     // Until a stage is there.
