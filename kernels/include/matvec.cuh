@@ -189,8 +189,12 @@ DEV void matvec(const Task& task, u32 first, u32 rows, const u32* tables, u32* f
 
 // This block's task and rows; false where there are none.
 DEV bool find_task(const Tasks& tasks, Task& task, u32& first, u32& rows) {
+    // All are asked at once, in some 130 cycles: one after the other took about 40 cycles each.
     u32 t = 0;
-    while (t + 1 < tasks.n && blockIdx.x >= tasks.first_block[t + 1]) t++;
+    if (tasks.n > 1) {
+#pragma unroll
+        for (u32 i = 1; i < MOST_TASKS; i++) t += i < tasks.n && blockIdx.x >= tasks.first_block[i];
+    }
     first = (blockIdx.x - tasks.first_block[t]) * tasks.rows_of_block[t];
     if (first >= tasks.task[t].rows) return false;
     rows = min(tasks.rows_of_block[t], tasks.task[t].rows - first);

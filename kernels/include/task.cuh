@@ -26,10 +26,11 @@ struct Task {
 };
 
 // Block b works on the task with first_block[t] <= b < first_block[t + 1], on rows_of_block[t] of its rows.
+constexpr u32 MOST_TASKS = 20;
 struct Tasks {
-    Task task[20];
-    u32 first_block[21];
-    u32 rows_of_block[20];
+    Task task[MOST_TASKS];
+    u32 first_block[MOST_TASKS + 1];
+    u32 rows_of_block[MOST_TASKS];
     u32 n;
 };
 
