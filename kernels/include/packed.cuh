@@ -33,12 +33,12 @@ DEV void words_aligned(u32 from, u32 (&out)[N]) {
     if constexpr (ALIGN >= 8 && N % 2 == 0) {
 #pragma unroll
         for (int i = 0; i < N; i += 2) {
-            const uint2 two = (&shared_at<uint2>(from))[i / 2];
+            const uint2 two = shared_at<uint2>(from + 4 * i);
             out[i] = two.x, out[i + 1] = two.y;
         }
     } else if constexpr (ALIGN >= 4) {
 #pragma unroll
-        for (int i = 0; i < N; i++) out[i] = (&shared_at<u32>(from))[i];
+        for (int i = 0; i < N; i++) out[i] = shared_at<u32>(from + 4 * i);
     } else {
         words(from, out);
     }
