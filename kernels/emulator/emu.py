@@ -33,6 +33,7 @@ TABLE = {
     'copy_stretch': 'emu::copy_stretch($0, $1, $2, $3);',
     'arrivals_wait': 'emu::arrivals_wait($0, $1);',
     'load_fresh': 'return *$0;',
+    'near_reciprocal': 'return 1.0f / $0;',
     'load_fresh4': 'return *reinterpret_cast<const float4*>($0);',
     'fresh': 'return *$0;',
     'fresh_key': 'return *$0;',
@@ -124,6 +125,9 @@ KNOWN = {
     },
     'mma_s8_16832': {
         '"mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1)',
+    },
+    'near_reciprocal': {
+        '"rcp.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x)',
     },
     'nearest_half': {
         '"cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x)',

@@ -10,6 +10,46 @@ constexpr u32 UNIT_BYTES = 144;
 // 2^-100: below it a block is zero.
 constexpr u32 TINY_BITS = (127 - 100) << 23;
 
+// 1 / x to a few units of the last place.
+DEV float near_reciprocal(float x) {
+    float value;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(value) : "f"(x));
+    return value;
+}
+
+// Whether |x| is from 2^-60 to 2^60.
+DEV bool is_usual(float x) { return (__float_as_uint(x) & 0x7fffffffu) - (67u << 23) <= 120u << 23; }
+
+// a / b, rounded as by IEEE if both are usual: a nearly right quotient is corrected. It is what `/` does, which asks before each
+// whether it may, so that no two of them run at once.
+DEV float usual_quotient(float a, float b) {
+    const float near = near_reciprocal(b), reciprocal = fmaf(near, fmaf(-b, near, 1.0f), near);
+    const float q = a * reciprocal;
+    return fmaf(fmaf(-b, q, a), reciprocal, q);
+}
+
+// q = a / b, for all at once.
+template <int N>
+DEV void quotients(const float (&a)[N], const float (&b)[N], float (&q)[N]) {
+    bool usual = true;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        q[i] = usual_quotient(a[i], b[i]);
+        usual = usual && is_usual(a[i]) && is_usual(b[i]);
+    }
+    if (!usual) {
+#pragma unroll 1
+        for (int i = 0; i < N; i++) {
+            float above = a[0], below = b[0];
+#pragma unroll
+            for (int j = 1; j < N; j++) above = i == j ? a[j] : above, below = i == j ? b[j] : below;
+            const float exact = above / below;
+#pragma unroll
+            for (int j = 0; j < N; j++) q[j] = i == j ? exact : q[j];
+        }
+    }
+}
+
 // Eight values as bytes, and what their block's scale is.
 DEV uint2 quantize8(const float (&x)[8], float inverse) {
     u32 word[2] = {0, 0};
@@ -21,28 +61,38 @@ DEV uint2 quantize8(const float (&x)[8], float inverse) {
     return make_uint2(word[0], word[1]);
 }
 
-// Quantises `k` values by the block's threads, in blocks of `LANES` * 8: 256 (32 lanes) or 32 (4 lanes). `load(i, x)` gives
-// values i..i+8; `q` and `scales` are places in shared memory. Sets `*fault` if one is not finite.
-template <u32 LANES, typename Load>
-DEV void quantize(u32 k, Load load, u32 q, u32 scales, u32* fault) {
-    const u32 lane = threadIdx.x % WARP;
-    for (u32 at = (threadIdx.x / WARP) * 256; at < k; at += (blockDim.x / WARP) * 256) {
-        const u32 i = at + 8 * lane;
+// Quantises `k` values by the block's threads, in blocks of `LANES` * 8: 256 (32 lanes) or 32 (4 lanes). `fetch(i, raw)` reads
+// what values i..i+8 are made of, while those before are under way, and `make(i, raw, x)` makes them; `q` and `scales` are
+// places in shared memory. Sets `*fault` if one is not finite.
+template <u32 LANES, typename Raw, typename Fetch, typename Make>
+DEV void quantize(u32 k, Fetch fetch, Make make, u32 q, u32 scales, u32* fault) {
+    const u32 lane = threadIdx.x % WARP, step = blockDim.x / WARP * 256;
+    u32 i = threadIdx.x / WARP * 256 + 8 * lane;
+    Raw raw = {};
+    if (i < k) fetch(i, raw);
+    // All lanes of a warp, as long as one has values.
+#pragma unroll 1
+    for (; i - 8 * lane < k; i += step) {
+        Raw next = {};
+        if (i + step < k) fetch(i + step, next);
         float x[8] = {};
-        if (i < k) load(i, x);
+        if (i < k) make(i, raw, x);
+        raw = next;
         u32 largest = 0;
 #pragma unroll
         for (int j = 0; j < 8; j++) largest = max(largest, __float_as_uint(x[j]) & 0x7fffffffu);
 #pragma unroll
         for (u32 mask = 1; mask < LANES; mask *= 2) largest = max(largest, lane_xor(largest, mask));
-        const float amax = __uint_as_float(largest);
         float scale = 0.0f;
         uint2 bytes = make_uint2(0, 0);
         if (largest >= 0x7f800000u) {
             *fault = 1;
         } else if (largest >= TINY_BITS) {
-            scale = amax / 127.0f;
-            bytes = quantize8(x, 127.0f / amax);
+            const float amax = __uint_as_float(largest), above[2] = {amax, 127.0f}, below[2] = {127.0f, amax};
+            float both[2];  // scale, inverse
+            quotients(above, below, both);
+            scale = both[0];
+            bytes = quantize8(x, both[1]);
         }
         if (i < k) {
             shared_at<uint2>(q + (i / UNIT) * UNIT_BYTES + i % UNIT) = bytes;

@@ -107,11 +107,13 @@ DEV T& shared_at(u32 offset) {
 // `N` words from any offset; up to 3 bytes behind them are read.
 template <int N>
 DEV void words(u32 from, u32 (&out)[N]) {
-    const u32 aligned = from & ~3u, shift = (from & 3) * 8;
-    u32 low = shared_at<u32>(aligned);
+    // One address and constant distances: offsets, which may wrap, would each need an addition.
+    const u32* const aligned = &shared_at<u32>(from & ~3u);
+    const u32 shift = (from & 3) * 8;
+    u32 low = aligned[0];
 #pragma unroll
     for (int i = 0; i < N; i++) {
-        const u32 high = shared_at<u32>(aligned + 4 * i + 4);
+        const u32 high = aligned[i + 1];
         out[i] = __funnelshift_r(low, high, shift);
         low = high;
     }

@@ -15,6 +15,13 @@
 #pragma once
 #include "wide.cuh"
 
+// Whether a block may have 227 KB of shared memory, and tables the space that makes look-ups cheap.
+#if __CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1200
+constexpr bool ROOMY = true;
+#else
+constexpr bool ROOMY = false;
+#endif
+
 // Tables at the start of shared memory, `COPIES` of each entry side by side: lanes that share no copy do not wait for
 // each other. `copy` is the lane's copy in bytes.
 template <u32 GRID, u32 COPIES>
@@ -40,6 +47,109 @@ struct Codebook {
     }
 };
 
+// `COPIES` copies of `n` words, entry i's at `place(i)`: sixteen bytes a thread and time, eight words under way.
+template <u32 COPIES, typename Word, typename Place>
+DEV void fill_table(u32 n, Word word, Place place) {
+    constexpr u32 PIECES = COPIES / 4, BATCH = 8;
+#pragma unroll 1
+    for (u32 from = threadIdx.x; from < n * PIECES; from += BATCH * blockDim.x) {
+        u32 value[BATCH];
+#pragma unroll
+        for (u32 b = 0; b < BATCH; b++) {
+            const u32 i = from + b * blockDim.x;
+            value[b] = i < n * PIECES ? word(i / PIECES) : 0;
+        }
+#pragma unroll
+        for (u32 b = 0; b < BATCH; b++) {
+            const u32 i = from + b * blockDim.x, v = value[b];
+            if (i < n * PIECES) shared_at<uint4>(place(i / PIECES) + i % PIECES * 16) = make_uint4(v, v, v, v);
+        }
+    }
+}
+
+// What a product of one vector looks up: a table's place and form, by format.
+struct Same {
+    __device__ __forceinline__ u32 operator()(u32 word) const { return word; }
+};
+
+template <u32 GRID, u32 SIGNS, u32 COPIES>
+struct CopiesBook : Codebook<GRID, COPIES> {
+    static constexpr u32 TABLES = (GRID + SIGNS) * COPIES * 4;
+
+    template <typename Sign = Same>
+    DEV void fill(const u32* tables, Sign sign = Sign()) {
+        fill_table<COPIES>(
+            GRID + SIGNS, [&](u32 i) { return i < GRID ? tables[i] : sign(tables[i]); }, [](u32 i) { return i * COPIES * 4; });
+    }
+    __device__ __forceinline__ CopiesBook(u32 lane, const u32 (&)[32]) : Codebook<GRID, COPIES>{lane % COPIES * 4} {}
+
+    // Of 256 entries by byte j of a word; a sign by the seven bits from 7j, or by byte j.
+    __device__ __forceinline__ u32 by_byte(u32 word, u32 j) const { return this->template entry<255>(word, 8 * j); }
+    __device__ __forceinline__ u32 sign_by_seven(u32 word, u32 j) const { return this->template sign<127>(word, 7 * j); }
+    __device__ __forceinline__ u32 sign_by_byte(u32 word, u32 j) const { return this->template sign<255>(word, 8 * j); }
+    // Of 1024 by byte j of `word` and the two bits of `high` from 8i + 2j.
+    __device__ __forceinline__ u32 by_ten(u32 word, u32 high, u32 i, u32 j) const {
+        return this->template entry<1023>(byte_of(word, j) | ((high >> (8 * i + 2 * j)) & 3) << 8, 0);
+    }
+};
+
+// A row of 256 bytes for each value of a byte: the byte goes above the lane's own place in one `prmt`, no shift, no mask.
+DEV u32 row_place(u32 word, u32 j, u32 own) { return choose(word, own, 0x5504 | j << 4); }
+// The word `BEHIND` bytes behind a place: the distance stands in the instruction.
+template <u32 BEHIND>
+DEV u32 word_behind(u32 place) {
+    return (&shared_at<u32>(place))[BEHIND / 4];
+}
+
+// 256 entries and 128 signs: 32 copies of an entry, then, in the first 128 rows, 32 of a sign.
+struct RowsBook {
+    static constexpr u32 TABLES = 256 * 256;
+    u32 own;
+
+    template <typename Sign = Same>
+    DEV void fill(const u32* tables, Sign sign = Sign()) {
+        fill_table<32>(256, [&](u32 i) { return tables[i]; }, [](u32 i) { return i * 256; });
+        fill_table<32>(128, [&](u32 i) { return sign(tables[256 + i]); }, [](u32 i) { return i * 256 + 128; });
+    }
+    __device__ __forceinline__ RowsBook(u32 lane, const u32 (&)[32]) : own(lane * 4) {}
+
+    __device__ __forceinline__ u32 by_byte(u32 word, u32 j) const { return shared_at<u32>(row_place(word, j, own)); }
+    __device__ __forceinline__ u32 sign_by_seven(u32 word, u32 j) const {
+        const u32 moved = j == 0 ? word << 8 : j == 1 ? word << 1 : word >> (7 * j - 8);
+        return word_behind<128>((moved & 0x7f00u) | own);
+    }
+};
+
+// 1024 entries, 16 copies of each four with the same low byte a row, and 256 signs in rows of their own, half used.
+struct TenBook {
+    static constexpr u32 SIGNS_AT = 256 * 256, TABLES = 2 * SIGNS_AT;
+    u32 own, own16;  // the second in the three lowest bytes
+
+    DEV void fill(const u32* tables) {
+        // Four of a row one after the other: a quarter of a warp meets all banks.
+        fill_table<16>(1024, [&](u32 i) { return tables[i % 4 * 256 + i / 4]; }, [](u32 i) { return i * 64; });
+        fill_table<32>(256, [&](u32 i) { return tables[1024 + i]; }, [](u32 i) { return SIGNS_AT + i * 256; });
+    }
+    __device__ __forceinline__ TenBook(u32 lane, const u32 (&)[32]) : own(lane * 4), own16(kept(lane % 16 * 0x040404u)) {}
+
+    // The two bits go above the lane's place, in three bytes at once for the words 0 to 2: byte 3 is zero.
+    __device__ __forceinline__ u32 by_ten(u32 word, u32 high, u32 i, u32 j) const {
+        const u32 word_i = i == 3 ? (high >> (18 + 2 * j)) & 0xc0u : (high << (6 - 2 * j)) & 0x00c0c0c0u;
+        const u32 places = i == 3 ? word_i | (own16 & 0xffu) : word_i | own16;
+        return shared_at<u32>(choose(word, places, 0x7704 | i % 3 | j << 4));
+    }
+    __device__ __forceinline__ u32 sign_by_byte(u32 word, u32 j) const { return word_behind<SIGNS_AT>(row_place(word, j, own)); }
+};
+
+template <bool YES, typename A, typename B>
+struct Either {
+    typedef A Type;
+};
+template <typename A, typename B>
+struct Either<false, A, B> {
+    typedef B Type;
+};
+
 // Eight weights of an entry of two-bit values: its nibbles choose among the eight bytes of (a, b).
 DEV i32 eight_of(u32 a, u32 b, u32 selector, u32 x0, u32 x1, i32 sum) {
     sum = dp4a(choose(a, b, selector), x0, sum);
@@ -56,6 +166,7 @@ constexpr u32 THIRD_BITS = 0x44444444u;
 struct Iq1S : WideFormat {
     static constexpr u32 BYTES = 50, TILES = 4, ABREAST = 2;
     static constexpr u32 GRID = 2048, COPIES = 4;
+    typedef CopiesBook<GRID, SIGNS, COPIES> Book;
 
     DEV float d(u32 block) { return half_at(block) * 0.125f; }
 
@@ -85,6 +196,7 @@ struct Iq1S : WideFormat {
 struct Iq1M : WideFormat {
     static constexpr u32 BYTES = 56, TILES = 4, ABREAST = 2;
     static constexpr u32 GRID = 2048, COPIES = 4;
+    typedef CopiesBook<GRID, SIGNS, COPIES> Book;
 
     // The half lies in the top nibbles of the four words of scales.
     DEV float d(u32 block) {
@@ -121,9 +233,21 @@ struct Iq1M : WideFormat {
 // IQ2: magnitudes 8, 25, 43 and their negatives: an entry's nibble chooses the magnitude, its third bit the sign.
 constexpr u32 MAGNITUDES2 = four_bytes(8, 25, 43, 0), NEGATIVES2 = four_bytes(-8, -25, -43, 0);
 
+// Both in registers: `prmt` takes one constant, and the other would be moved to a register for each. An entry joins its
+// signs by a multiply-add with `one`, since the units for and, or and shifts have the most to do.
+template <typename Places>
+struct Magnitudes : Places {
+    u32 plus, minus, one;
+    __device__ __forceinline__ Magnitudes(u32 lane, const u32 (&x)[32])
+        : Places(lane, x), plus(MAGNITUDES2 + lane / WARP), minus(NEGATIVES2 + lane / WARP), one(1 + lane / WARP) {}
+
+    __device__ __forceinline__ u32 joined(u32 entry, u32 signs) const { return entry * one + signs; }
+};
+
 struct Iq2Xxs : WideFormat {
     static constexpr u32 BYTES = 66, TILES = 4, ABREAST = 2;
     static constexpr u32 GRID = 256, SIGNS = 128, COPIES = 32;
+    typedef Magnitudes<Either<ROOMY, RowsBook, CopiesBook<GRID, SIGNS, COPIES>>::Type> Book;
 
     DEV float d(u32 block) { return half_at(block) * 0.125f; }
 
@@ -138,8 +262,8 @@ struct Iq2Xxs : WideFormat {
             i32 part = 0;
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                const u32 selector = book.template entry<255>(index, 8 * j) | book.template sign<127>(signs, 7 * j);
-                part = eight_of(MAGNITUDES2, NEGATIVES2, selector, x[8 * i + 2 * j], x[8 * i + 2 * j + 1], part);
+                const u32 selector = book.joined(book.by_byte(index, j), book.sign_by_seven(signs, j));
+                part = eight_of(book.plus, book.minus, selector, x[8 * i + 2 * j], x[8 * i + 2 * j + 1], part);
             }
             sum += odd(signs, 28) * part;
         }
@@ -150,6 +274,7 @@ struct Iq2Xxs : WideFormat {
 struct Iq2Xs : WideFormat {
     static constexpr u32 BYTES = 74, TILES = 4, ABREAST = 2;
     static constexpr u32 GRID = 512, SIGNS = 128, COPIES = 16;
+    typedef Magnitudes<CopiesBook<GRID, SIGNS, COPIES>> Book;
 
     DEV float d(u32 block) { return half_at(block) * 0.125f; }
 
@@ -165,8 +290,8 @@ struct Iq2Xs : WideFormat {
 #pragma unroll
             for (int j = 0; j < 2; j++) {
                 const u32 selector =
-                    book.template entry<511>(code[i], 16 * j) | book.template sign<127>(code[i], 16 * j + 9);
-                part = eight_of(MAGNITUDES2, NEGATIVES2, selector, x[4 * i + 2 * j], x[4 * i + 2 * j + 1], part);
+                    book.joined(book.template entry<511>(code[i], 16 * j), book.template sign<127>(code[i], 16 * j + 9));
+                part = eight_of(book.plus, book.minus, selector, x[4 * i + 2 * j], x[4 * i + 2 * j + 1], part);
             }
             sum += odd(scales[0], 4 * i) * part;
         }
@@ -175,8 +300,9 @@ struct Iq2Xs : WideFormat {
 };
 
 struct Iq2S : WideFormat {
-    static constexpr u32 BYTES = 82, TILES = 4, ABREAST = 2;
+    static constexpr u32 BYTES = 82, TILES = ROOMY ? 2 : 4, ABREAST = 2;  // its large tables leave less to the stages
     static constexpr u32 GRID = 1024, SIGNS = 256, COPIES = 8;
+    typedef Magnitudes<Either<ROOMY, TenBook, CopiesBook<GRID, SIGNS, COPIES>>::Type> Book;
 
     DEV float d(u32 block) { return half_at(block) * 0.125f; }
 
@@ -187,18 +313,20 @@ struct Iq2S : WideFormat {
         words(block + 34 + 16 * half, signs);
         words(block + 66 + 4 * half, high);
         words(block + 74 + 4 * half, scales);
+        // Twice a nibble, plus one, in each byte: of the first and of the second sixteen weights.
+        const u32 odds[2] = {((scales[0] << 1) & 0x1e1e1e1eu) | 0x01010101u, ((scales[0] >> 3) & 0x1e1e1e1eu) | 0x01010101u};
         i32 sum = 0;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             i32 part[2] = {0, 0};
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                const u32 at = byte_of(index[i], j) | ((high[0] >> (8 * i + 2 * j)) & 3) << 8;
-                const u32 selector = book.template entry<1023>(at, 0) | book.template sign<255>(signs[i], 8 * j);
+                const u32 selector = book.joined(book.by_ten(index[i], high[0], i, j), book.sign_by_byte(signs[i], j));
                 i32& sum8 = part[j / 2];
-                sum8 = eight_of(MAGNITUDES2, NEGATIVES2, selector, x[8 * i + 2 * j], x[8 * i + 2 * j + 1], sum8);
+                sum8 = eight_of(book.plus, book.minus, selector, x[8 * i + 2 * j], x[8 * i + 2 * j + 1], sum8);
             }
-            sum += odd(scales[0], 8 * i) * part[0] + odd(scales[0], 8 * i + 4) * part[1];
+            sum += i32(choose(odds[0], 0, 0x4440 | i)) * part[0];
+            sum += i32(choose(odds[1], 0, 0x4440 | i)) * part[1];
         }
         return sum;
     }
@@ -214,9 +342,31 @@ DEV void eight_signed(u32 m0, u32 m1, u32 signs, u32 x0, u32 x1, i32& sum, i32& 
     short_of = dp4a(minus1, x1, short_of);
 }
 
+// Signs that go to the activations: each byte is chosen from x and from its negative. The table's signs become selectors.
+template <typename Places>
+struct Turned : Places {
+    u32 minus[32];
+
+    DEV u32 turned(u32 tops) {
+        u32 selector = 0x32103210u;
+#pragma unroll
+        for (u32 j = 0; j < 4; j++) {
+            selector |= ((tops >> (8 * j + 7)) & 1) << (4 * j + 2) | ((tops >> (8 * j + 6)) & 1) << (4 * j + 18);
+        }
+        return selector;
+    }
+    DEV void fill(const u32* tables) { Places::fill(tables, turned); }
+    __device__ __forceinline__ Turned(u32 lane, const u32 (&x)[32]) : Places(lane, x) {
+        // 0 - x in each byte; -128 does not occur.
+#pragma unroll
+        for (u32 i = 0; i < 32; i++) minus[i] = kept((0x80808080u - (x[i] & 0x7f7f7f7fu)) ^ (~x[i] & 0x80808080u));
+    }
+};
+
 struct Iq3Xxs : WideFormat {
     static constexpr u32 BYTES = 98, TILES = 2, ABREAST = 2;
     static constexpr u32 GRID = 256, SIGNS = 128, COPIES = 32;
+    typedef Turned<Either<ROOMY, RowsBook, CopiesBook<GRID, SIGNS, COPIES>>::Type> Book;
 
     DEV float d(u32 block) { return half_at(block) * 0.25f; }
 
@@ -228,15 +378,15 @@ struct Iq3Xxs : WideFormat {
         i32 sum = 0;
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            i32 part = 0, short_of = 0;
+            i32 part = 0;
 #pragma unroll
             for (int j = 0; j < 4; j++) {
-                const u32 word = index[2 * i + j / 2], at = 16 * (j % 2);
-                const u32 m0 = book.template entry<255>(word, at), m1 = book.template entry<255>(word, at + 8);
-                const u32 sign = book.template sign<127>(signs[i], 7 * j);
-                eight_signed(m0, m1, sign, x[8 * i + 2 * j], x[8 * i + 2 * j + 1], part, short_of);
+                const u32 word = index[2 * i + j / 2], at = 2 * (j % 2), first = 8 * i + 2 * j;
+                const u32 selector = book.sign_by_seven(signs[i], j);
+                part = dp4a(book.by_byte(word, at), choose(x[first], book.minus[first], selector), part);
+                part = dp4a(book.by_byte(word, at + 1), choose(x[first + 1], book.minus[first + 1], selector >> 16), part);
             }
-            sum += odd(signs[i], 28) * (part - short_of);
+            sum += odd(signs[i], 28) * part;
         }
         return sum;
     }
@@ -245,6 +395,7 @@ struct Iq3Xxs : WideFormat {
 struct Iq3S : WideFormat {
     static constexpr u32 BYTES = 110, TILES = 2, ABREAST = 2;
     static constexpr u32 GRID = 512, SIGNS = 256, COPIES = 16;
+    typedef CopiesBook<GRID, SIGNS, COPIES> Book;
 
     DEV float d(u32 block) { return half_at(block); }
 

@@ -116,12 +116,15 @@ DEV void fetch_ahead(const u8* from, u32 bytes) {
 
 template <typename F>
 DEV void matvec_floats(const Task& task, u32 first, u32 rows) {
-    if (!task.slot) fetch_ahead(task.w + size_t(first) * task.row_bytes, rows * task.row_bytes);
+    if (weights_are_known(task)) fetch_ahead(weights_of(task) + size_t(first) * task.row_bytes, rows * task.row_bytes);
     wait_for_predecessor();
+    let_successor_begin();
     if (task.kind == GATED) {
         for (u32 i = 8 * threadIdx.x; i < task.k; i += 8 * blockDim.x) {
+            Raw raw;
+            fetch_raw(task, i, raw);
             float x[8];
-            activations(task, i, x);
+            activations(task, i, raw, x);
 #pragma unroll
             for (u32 c = 0; c < 8; c++) shared_at<float>((i + c) * 4) = x[c];
         }

@@ -29,40 +29,59 @@ DEV void join_segments(const Shape<F>& shape, float* y) {
     }
 }
 
-// Multiplies all tiles of this warp. `unit(block)` is the value of this lane's unit, whose first block is at
-// `lane_offset` in a tile; `FIRST` lanes share one value. Values that do not exist are +0; a row has as many lanes as
-// its tree is wide.
-template <u32 FIRST, typename F, typename Value>
-DEV void multiply(const Shape<F>& shape, const Ring<F>& ring, u32 lane_offset, float* y, Value unit) {
-    const u32 lane = threadIdx.x % WARP, across = shape.across;
+// Multiplies all tiles of this warp. `units(block, value)` gives the values of this lane's units in ABREAST tiles, the first
+// block of each at `block`. PAIRED: a value belongs to the first of two tiles in an even lane and to the second in an
+// odd one. Values that do not exist are +0; a row has as many lanes as its tree is wide.
+template <bool PAIRED, typename F, typename Units>
+DEV void multiply(const Shape<F>& shape, const Ring<F>& ring, u32 lane_offset, float* y, Units units) {
+    constexpr u32 OF = PAIRED ? 2 : 1, VALUES = F::TILES / OF;
+    const u32 lane = ring.lane, across = shape.across, at = lane & (across - 1), row_in_tile = lane >> shape.log_across;
 #pragma unroll 1
     for (u32 stage = 0; stage < shape.stages; stage++) {
-        ring.fetch(stage + STAGES - 1);
+        const u32 first = shape.first_tile(stage);
         ring.wait(stage);
+        float value[VALUES];
 #pragma unroll
         for (u32 t = 0; t < F::TILES; t += F::ABREAST) {
-            const u32 tile = shape.first_tile(stage) + t;
-            if (tile >= shape.last) break;
-            float value[F::ABREAST];
 #pragma unroll
-            for (u32 u = 0; u < F::ABREAST; u++) value[u] = unit(ring.tile_at(stage, t + u) + lane_offset);
-            for (u32 mask = FIRST; mask < across; mask *= 2) {
+            for (u32 v = 0; v < F::ABREAST / OF; v++) value[t / OF + v] = 0.0f;
+            if (first + t < shape.last) {
+                u32 block[F::ABREAST];
 #pragma unroll
-                for (u32 u = 0; u < F::ABREAST; u++) value[u] = value[u] + lane_xor(value[u], mask);
+                for (u32 u = 0; u < F::ABREAST; u++) block[u] = ring.tile_at(stage, t + u) + lane_offset;
+                units(block, value + t / OF);
             }
+        }
+        // The stage has been read: it takes the one after next while the sums are added.
+        __syncwarp();
+        ring.fetch(stage + STAGES);
+        // All trees of the stage at once: one level's shuffles hide each other.
 #pragma unroll
-            for (u32 u = 0; u < F::ABREAST; u++) {
-                const u32 row = (tile + u) * shape.per_tile + lane / across;
-                if (lane % across == 0 && tile + u < shape.last && row < shape.rows) {
-                    if (shape.segments > 1) {
-                        shared_at<float>(shape.partials + (row * shape.segments + shape.segment) * 4) = value[u];
-                    } else {
-                        y[row] = value[u];
-                    }
+        for (u32 mask = OF; mask < WARP; mask *= 2) {
+#pragma unroll
+            for (u32 v = 0; v < VALUES; v++) {
+                const float other = lane_xor(value[v], mask);
+                if (mask < across) value[v] = value[v] + other;
+            }
+        }
+        // A tile's sum is in all lanes of its row: each writes another tile's.
+#pragma unroll 1
+        for (u32 t = at; t < F::TILES; t += across) {
+            const u32 row = (first + t) * shape.per_tile + row_in_tile;
+            float sum = value[0];
+#pragma unroll
+            for (u32 v = 1; v < VALUES; v++) {
+                const float other = value[v];
+                sum = t / OF == v ? other : sum;
+            }
+            if (first + t < shape.last && row < shape.rows) {
+                if (shape.segments > 1) {
+                    shared_at<float>(shape.partials + (row * shape.segments + shape.segment) * 4) = sum;
+                } else {
+                    y[row] = sum;
                 }
             }
         }
-        __syncwarp();
     }
     if (shape.segments > 1) join_segments(shape, y);
 }
@@ -71,16 +90,15 @@ DEV void multiply(const Shape<F>& shape, const Ring<F>& ring, u32 lane_offset, f
 template <u32 LANES, typename F>
 DEV void begin(const Task& task, u32 first, const Shape<F>& shape, Ring<F>& ring, const u32* tables, u32* fault) {
     const size_t before = size_t(first) * task.row_bytes;
-    if (!task.slot) ring.begin(task.w + before);
-    if constexpr (F::GRID > 0) {
-        for (u32 i = threadIdx.x; i < (F::GRID + F::SIGNS) * F::COPIES; i += blockDim.x) {
-            shared_at<u32>(4 * i) = tables[i / F::COPIES];
-        }
-    }
+    const bool known = weights_are_known(task);
+    if (known) ring.begin(weights_of(task) + before);
+    F::Book::fill(tables);
     wait_for_predecessor();
-    if (task.slot) ring.begin(weights_of(task) + before);
-    auto load = [&](u32 i, float(&x)[8]) { activations(task, i, x); };
-    quantize<LANES>(task.k, load, shape.q, shape.scales, fault);
+    let_successor_begin();
+    if (!known) ring.begin(weights_of(task) + before);
+    quantize<LANES, Raw>(
+        task.k, [&](u32 i, Raw& raw) { fetch_raw(task, i, raw); },
+        [&](u32 i, const Raw& raw, float(&x)[8]) { activations(task, i, raw, x); }, shape.q, shape.scales, fault);
     __syncthreads();
 }
 
@@ -91,26 +109,31 @@ DEV void matvec_wide(const Task& task, u32 first, u32 rows, const u32* tables, u
     Ring<F> ring(shape);
     begin<32>(task, first, shape, ring, tables, fault);
 
-    const u32 lane = threadIdx.x % WARP, half = lane % 2;
-    const Codebook<F::GRID, F::COPIES> codebook = {lane % F::COPIES * 4};
-    const u32 unit = shape.segment * SEGMENT + lane % shape.across;
+    const u32 lane = ring.lane, half = lane % 2;
+    const u32 at = lane & (shape.across - 1), row = lane >> shape.log_across;
+    const u32 unit = shape.segment * SEGMENT + at;
     const bool present = unit < shape.units;
     u32 x[32], sums[4];
     unit_of(shape.q, present ? unit : 0, x);
     sums_of<F::RUN>(x, sums);
     F::arrange(x);
+    const typename F::Book codebook(lane, x);
     const float dx = present ? shared_at<float>(shape.scales + unit / 2 * 4) : 0.0f;
-    const u32 offset = lane / shape.across * task.row_bytes + (present ? lane % shape.across / 2 * F::BYTES : 0);
-    multiply<2>(shape, ring, offset, task.y + first, [&](u32 block) {
-        i32 sum = F::dot(block, half, x, sums, codebook);
-        sum += lane_xor(sum, 1);
-        float product = (F::d(block) * dx) * float(sum);
+    const u32 offset = row * task.row_bytes + (present ? at / 2 * F::BYTES : 0);
+    // Of two tiles an even lane takes the first one's sum, and an odd lane the second one's. Nothing but dot products
+    // stands before the shuffle: then the compiler puts the two into one stretch of instructions.
+    static_assert(F::ABREAST == 2, "a lane of a pair has a tile");
+    multiply<true>(shape, ring, offset, task.y + first, [&](const u32 (&block)[2], float* value) {
+        const i32 s0 = F::dot(block[0], half, x, sums, codebook), s1 = F::dot(block[1], half, x, sums, codebook);
+        const u32 mine = half ? block[1] : block[0];
+        const i32 sum = (half ? s1 : s0) + lane_xor(half ? s0 : s1, 1);
+        float product = (F::d(mine) * dx) * float(sum);
         if constexpr (F::MINIMA) {
-            i32 mins = F::mins(block, half, sums);
-            mins += lane_xor(mins, 1);
-            product = product - (F::dmin(block) * dx) * float(mins);
+            const i32 m0 = F::mins(block[0], half, sums), m1 = F::mins(block[1], half, sums);
+            const i32 mins = (half ? m1 : m0) + lane_xor(half ? m0 : m1, 1);
+            product = product - (F::dmin(mine) * dx) * float(mins);
         }
-        return present ? product : 0.0f;
+        *value = present ? product : 0.0f;
     });
 }
 
@@ -121,8 +144,9 @@ DEV void matvec_narrow(const Task& task, u32 first, u32 rows, const u32* tables,
     Ring<F> ring(shape);
     begin<4>(task, first, shape, ring, tables, fault);
 
-    const u32 lane = threadIdx.x % WARP;
-    const u32 unit = shape.segment * SEGMENT + lane % shape.across;
+    const u32 lane = ring.lane;
+    const u32 at = lane & (shape.across - 1), row = lane >> shape.log_across;
+    const u32 unit = shape.segment * SEGMENT + at;
     const bool present = unit < shape.units;
     const u32 blocks = task.k / F::LEN, exist = present ? blocks - 4 * unit : 0;  // 4 and more: all of them
     u32 x[32];
@@ -137,19 +161,22 @@ DEV void matvec_narrow(const Task& task, u32 first, u32 rows, const u32* tables,
         sum_of_q[b] = float(sum);
     }
     F::arrange(x);
-    const u32 offset = lane / shape.across * task.row_bytes + (present ? lane % shape.across * 4 * F::BYTES : 0);
-    multiply<1>(shape, ring, offset, task.y + first, [&](u32 block) {
-        float product[4];
+    const u32 offset = row * task.row_bytes + (present ? at * 4 * F::BYTES : 0);
+    multiply<false>(shape, ring, offset, task.y + first, [&](const u32 (&block)[F::ABREAST], float* value) {
 #pragma unroll
-        for (u32 b = 0; b < 4; b++) {
-            const u32 at = block + b * F::BYTES;
-            product[b] = (F::d(at) * dx[b]) * float(F::dot(at, x + 8 * b));
-            if constexpr (F::MINIMUM) product[b] = product[b] + (F::m(at) * dx[b]) * sum_of_q[b];
-            if (b >= exist) product[b] = 0.0f;
+        for (u32 u = 0; u < F::ABREAST; u++) {
+            float product[4];
+#pragma unroll
+            for (u32 b = 0; b < 4; b++) {
+                const u32 at = block[u] + b * F::BYTES;
+                product[b] = (F::d(at) * dx[b]) * float(F::dot(at, x + 8 * b));
+                if constexpr (F::MINIMUM) product[b] = product[b] + (F::m(at) * dx[b]) * sum_of_q[b];
+                if (b >= exist) product[b] = 0.0f;
+            }
+            // A row of one block or of two has no more levels: +0 would make -0 into +0.
+            const float pair = product[0] + product[1];
+            value[u] = blocks == 1 ? product[0] : blocks == 2 ? pair : pair + (product[2] + product[3]);
         }
-        // A row of one block or of two has no more levels: +0 would make -0 into +0.
-        const float pair = product[0] + product[1];
-        return blocks == 1 ? product[0] : blocks == 2 ? pair : pair + (product[2] + product[3]);
     });
 }
 
@@ -162,8 +189,12 @@ DEV void matvec(const Task& task, u32 first, u32 rows, const u32* tables, u32* f
 
 // This block's task and rows; false where there are none.
 DEV bool find_task(const Tasks& tasks, Task& task, u32& first, u32& rows) {
+    // All are asked at once, in some 130 cycles: one after the other took about 40 cycles each.
     u32 t = 0;
-    while (t + 1 < tasks.n && blockIdx.x >= tasks.first_block[t + 1]) t++;
+    if (tasks.n > 1) {
+#pragma unroll
+        for (u32 i = 1; i < MOST_TASKS; i++) t += i < tasks.n && blockIdx.x >= tasks.first_block[i];
+    }
     first = (blockIdx.x - tasks.first_block[t]) * tasks.rows_of_block[t];
     if (first >= tasks.task[t].rows) return false;
     rows = min(tasks.rows_of_block[t], tasks.task[t].rows - first);
@@ -172,12 +203,14 @@ DEV bool find_task(const Tasks& tasks, Task& task, u32& first, u32& rows) {
     return true;
 }
 
+// The successor may begin when all blocks have waited: when it runs, all that came before this kernel has ended
+// (`weights_are_known`). It finds no room earlier, because a block takes most of a multiprocessor.
+//
 // Kernels whose tasks have one format, or one of two (`Task::format` 0 or 1). `*fault` becomes 1 if activations of a
 // quantised product are not finite. `tables` is codebook.cuh's; without a codebook it may be null.
 #define MATVEC(NAME, F)                                                                                             \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                            \
         NAME(const __grid_constant__ Tasks tasks, const u32* tables1, const u32*, u32* fault) {                     \
-        let_successor_begin();                                                                                      \
         Task task;                                                                                                  \
         u32 first, rows;                                                                                            \
         if (find_task(tasks, task, first, rows)) matvec<F>(task, first, rows, tables1, fault);                      \
@@ -186,7 +219,6 @@ DEV bool find_task(const Tasks& tasks, Task& task, u32& first, u32& rows) {
 #define MATVEC_PAIR(NAME, F1, F2)                                                                                   \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                            \
         NAME(const __grid_constant__ Tasks tasks, const u32* tables1, const u32* tables2, u32* fault) {             \
-        let_successor_begin();                                                                                      \
         Task task;                                                                                                  \
         u32 first, rows;                                                                                            \
         if (!find_task(tasks, task, first, rows)) return;                                                           \

@@ -4,6 +4,7 @@
 #include "wide.cuh"
 
 struct NarrowFormat {
+    typedef NoBook Book;
     static constexpr Family FAMILY = NARROW;
     static constexpr u32 LEN = 32;
     static constexpr u32 GRID = 0, SIGNS = 0, COPIES = 1;

@@ -2,6 +2,10 @@
 #pragma once
 #include "base.cuh"
 
+// A value that differs between lanes, but of which the compiler forgets how it came about: so it stays in a register and is
+// not made anew for each use. A constant + kept(lane) / WARP stays in one, too.
+DEV u32 kept(u32 value) { return __shfl_sync(ALL, value, threadIdx.x % WARP); }
+
 // c + the four products of unsigned bytes of `a` with signed bytes of `b`.
 DEV i32 dp4a_unsigned(u32 a, u32 b, i32 c) {
     asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(c) : "r"(a), "r"(b));

@@ -1,5 +1,6 @@
 // What a launch is told: up to twenty matrices, and where their activations come from.
 #pragma once
+#include "activation.cuh"
 #include "canon.cuh"
 
 // The activations of a task, `k` values:
@@ -13,7 +14,8 @@ enum Kind : u32 {
 // of their own size for floats; the sixteens of bytes that they share with others at both ends may be read.
 struct Task {
     const u8* w;      // where the weights are; unless
-    const u64* slot;  // their address stands here when the kernel before has ended: then *slot + offset
+    const u64* slot;  // their address stands here: then *slot + offset. It is there when the kernel before has ended, and
+                      // of SWIGLU when the one before that has
     const float* x;
     const float* x2;
     const float* x3;
@@ -24,10 +26,11 @@ struct Task {
 };
 
 // Block b works on the task with first_block[t] <= b < first_block[t + 1], on rows_of_block[t] of its rows.
+constexpr u32 MOST_TASKS = 20;
 struct Tasks {
-    Task task[20];
-    u32 first_block[21];
-    u32 rows_of_block[20];
+    Task task[MOST_TASKS];
+    u32 first_block[MOST_TASKS + 1];
+    u32 rows_of_block[MOST_TASKS];
     u32 n;
 };
 
@@ -62,25 +65,53 @@ DEV float head_factor(const float (&x)[8]) {
     return 1.0f / sqrtf(squares / float(HEAD) + HEAD_EPS);
 }
 
-// Values i to i + 8 of a task's activations. Lanes hold neighbouring eights, and sixteen lanes a head.
-DEV void activations(const Task& task, u32 i, float (&x)[8]) {
-    eight_floats(task.x + i, x);
-    if (task.kind == SWIGLU) {
-        float up[8];
-        eight_floats(task.x2 + i, up);
+// What eight activations are made of: x, and x2 where the kind has it.
+struct Raw {
+    float x[8], x2[8];
+};
+DEV void fetch_raw(const Task& task, u32 i, Raw& raw) {
+    eight_floats(task.x + i, raw.x);
+    if (task.kind != PLAIN) eight_floats(task.x2 + i, raw.x2);
+}
+
+// swiglu, for eight at once.
+DEV void eight_swiglu(const Raw& raw, float limit, float (&x)[8]) {
+    float gate[8], below[8];
 #pragma unroll
-        for (int c = 0; c < 8; c++) x[c] = swiglu(x[c], up[c], task.limit);
-    } else if (task.kind == GATED) {
-        float gate[8], weight[8];
-        eight_floats(task.x2 + i, gate);
-        eight_floats(task.x3 + i % HEAD, weight);
-        const float factor = head_factor(x);
+    for (int c = 0; c < 8; c++) {
+        gate[c] = raw.x[c] > limit ? limit : raw.x[c];
+        below[c] = 1.0f + canon_exp(-gate[c]);
+    }
+    quotients(gate, below, x);
 #pragma unroll
-        for (int c = 0; c < 8; c++) x[c] = ((x[c] * factor) * weight[c]) * gate[c];
+    for (int c = 0; c < 8; c++) {
+        float up = raw.x2[c] > limit ? limit : raw.x2[c];
+        up = up < -limit ? -limit : up;
+        x[c] = x[c] * up;
     }
 }
 
-// The weights' first byte; of a slot only after `wait_for_predecessor`.
-DEV const u8* weights_of(const Task& task) {
-    return task.slot ? reinterpret_cast<const u8*>(*task.slot) + task.offset : task.w;
+// Values i to i + 8 of a task's activations. Lanes hold neighbouring eights, and sixteen lanes a head.
+DEV void activations(const Task& task, u32 i, const Raw& raw, float (&x)[8]) {
+    if (task.kind == SWIGLU) {
+        eight_swiglu(raw, task.limit, x);
+    } else if (task.kind == GATED) {
+        float weight[8];
+        eight_floats(task.x3 + i % HEAD, weight);
+        const float factor = head_factor(raw.x);
+#pragma unroll
+        for (int c = 0; c < 8; c++) x[c] = ((raw.x[c] * factor) * weight[c]) * raw.x2[c];
+    } else {
+#pragma unroll
+        for (int c = 0; c < 8; c++) x[c] = raw.x[c];
+    }
 }
+
+// The weights' first byte; of a slot only if it is known.
+DEV const u8* weights_of(const Task& task) {
+    return task.slot ? reinterpret_cast<const u8*>(*static_cast<const volatile u64*>(task.slot)) + task.offset : task.w;
+}
+
+// Whether `weights_of` may be asked before `wait_for_predecessor`. An expert's second matrix takes what its first one made,
+// so its slot was filled before the predecessor, a product that had the same slot, let this kernel begin.
+DEV bool weights_are_known(const Task& task) { return !task.slot || task.kind == SWIGLU; }

@@ -2,7 +2,8 @@
 //
 // A format has
 //   BYTES, LEN       of a block, and its weights
-//   GRID, SIGNS      entries of its tables (codebook.cuh), COPIES of them in shared memory
+//   GRID, SIGNS      entries of its tables (codebook.cuh), COPIES of them in shared memory where there is little
+//   Book             where a lane finds them
 //   MINIMA           whether a block's value is (d * dx) * S - (dmin * dx) * M
 //   RUN              over how many activations it wants sums: 16, 32 or 0
 //   TILES, ABREAST   tiles of a stage, and how many of them are multiplied at once
@@ -14,7 +15,15 @@
 
 enum Family { WIDE, NARROW, FLOAT };
 
+// What a format without a codebook has for one.
+struct NoBook {
+    static constexpr u32 TABLES = 0;
+    DEV void fill(const u32*) {}
+    __device__ __forceinline__ NoBook(u32, const u32 (&)[32]) {}
+};
+
 struct WideFormat {
+    typedef NoBook Book;
     static constexpr Family FAMILY = WIDE;
     static constexpr u32 LEN = 256;
     static constexpr u32 GRID = 0, SIGNS = 0, COPIES = 1;
@@ -184,32 +193,35 @@ struct Q5K : WideFormat {
 
 struct Q6K : WideFormat {
     static constexpr u32 BYTES = 210, TILES = 2, ABREAST = 2;
+    static constexpr u32 RUN = 16;
 
     DEV float d(u32 block) { return half_at(block + 208); }
 
-    // Six bits stand at the top of a byte, the highest inverted: four times the weight, signed.
+    // Four and two bits of a weight are multiplied where they stand, which costs a mask each and no shift; the 32 that every
+    // weight loses comes from the sums of activations. Weights 64 to 127 come out 16 times too large: at most 2^30.
     template <typename Book>
-    DEV i32 dot(u32 block, u32 half, const u32 (&x)[32], const u32 (&)[4], const Book&) {
+    DEV i32 dot(u32 block, u32 half, const u32 (&x)[32], const u32 (&sums)[4], const Book&) {
         u32 low[16], high[8], scale[2];
         words(block + 64 * half, low);
         words(block + 128 + 32 * half, high);
         words(block + 192 + 8 * half, scale);
-        i32 sum = 0;
+        i32 sum[2] = {0, 0};
 #pragma unroll
-        for (int g = 0; g < 2; g++) {
-            i32 part[4] = {0, 0, 0, 0};
+        for (int r = 0; r < 4; r++) {
 #pragma unroll
-            for (int j = 4 * g; j < 4 * g + 4; j++) {
-                const u32 top = high[j] ^ 0xaaaaaaaau;
-                part[0] = dp4a(((low[j] << 2) & 0x3c3c3c3cu) | ((top << 6) & 0xc0c0c0c0u), x[j], part[0]);
-                part[1] = dp4a(((low[j + 8] << 2) & 0x3c3c3c3cu) | ((top << 4) & 0xc0c0c0c0u), x[8 + j], part[1]);
-                part[2] = dp4a(((low[j] >> 2) & 0x3c3c3c3cu) | ((top << 2) & 0xc0c0c0c0u), x[16 + j], part[2]);
-                part[3] = dp4a(((low[j + 8] >> 2) & 0x3c3c3c3cu) | (top & 0xc0c0c0c0u), x[24 + j], part[3]);
+            for (int g = 0; g < 2; g++) {
+                i32 four = 0, two = 0;
+#pragma unroll
+                for (int j = 4 * g; j < 4 * g + 4; j++) {
+                    four = dp4a_unsigned(low[r % 2 * 8 + j] & (r < 2 ? 0x0f0f0f0fu : 0xf0f0f0f0u), x[8 * r + j], four);
+                    two = dp4a_unsigned(high[j] & (0x03030303u << (2 * r)), x[8 * r + j], two);
+                }
+                sum[r / 2] += signed_byte_of(scale[r / 2], 2 * (r % 2) + g) * (four + two * (r % 2 == 0 ? 16 : 4));
             }
-#pragma unroll
-            for (int r = 0; r < 4; r++) sum += signed_byte_of(scale[r / 2], 2 * (r % 2) + g) * part[r];
         }
-        return sum >> 2;
+        i32 all = dp2a_signed(sums[0], sums[1], scale[0], 0);
+        all = dp2a_signed(sums[2], sums[3], scale[1], all);
+        return sum[0] + (sum[1] >> 4) - 32 * all;
     }
 };
 

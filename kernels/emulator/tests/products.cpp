@@ -1,7 +1,7 @@
 // unit: quant/matvec_q6_k.cu
-// unit: quant/matvec_iq2_xxs.cu
-// unit: quant/matvec_iq2_s.cu
-// unit: quant/matvec_iq3_xxs.cu
+// unit: quant/matvec_iq2_xxs.cu --arch 800
+// unit: quant/matvec_iq2_s.cu --arch 800
+// unit: quant/matvec_iq3_xxs.cu --arch 800
 // unit: quant/matvec_q2_k.cu
 // unit: quant/matvec_q3_k.cu
 // unit: quant/matvec_q4_k.cu

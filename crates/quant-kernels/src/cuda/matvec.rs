@@ -83,14 +83,21 @@ pub fn matvec_pair_unit(pair: [Quant; 2]) -> Option<&'static Unit> {
     MATVECS.iter().find(|(formats, _)| *formats == pair).map(|(_, unit)| unit)
 }
 
+/// Shared memory of a block from which on a device has the large tables: sm_90 to sm_11x have 227 KB, all others at most 164
+/// (`ROOMY` in kernels/include/codebook.cuh).
+const ROOMY: u32 = 200 << 10;
+
 /// Words of a format's tables in shared memory and tiles of a stage, as the format's structure says in
 /// kernels/include/{wide,codebook,narrow}.cuh.
-const fn tables_and_tiles(quant: Quant) -> (u32, u32) {
+const fn tables_and_tiles(quant: Quant, roomy: bool) -> (u32, u32) {
     match quant {
         Quant::Iq1S | Quant::Iq1M => (2048 * 4, 4),
+        Quant::Iq2Xxs if roomy => (256 * 64, 4),
         Quant::Iq2Xxs => ((256 + 128) * 32, 4),
         Quant::Iq2Xs => ((512 + 128) * 16, 4),
+        Quant::Iq2S if roomy => (2 * 256 * 64, 2),
         Quant::Iq2S => ((1024 + 256) * 8, 4),
+        Quant::Iq3Xxs if roomy => (256 * 64, 2),
         Quant::Iq3Xxs => ((256 + 128) * 32, 2),
         Quant::Iq3S => ((512 + 256) * 16, 2),
         Quant::Q2K => (0, 4),
@@ -102,17 +109,17 @@ const fn tables_and_tiles(quant: Quant) -> (u32, u32) {
 /// Stages of a warp that have room (`STAGES` in kernels/include/ring.cuh).
 const STAGES: u32 = 2;
 
-/// Bytes of shared memory that a block of `threads` threads takes for `rows` rows of `k` weights (kernels/include/ring.cuh
-/// and floats.cuh have the formula).
+/// Bytes of shared memory that a block of `threads` threads takes for `rows` rows of `k` weights on a device that gives a block
+/// `room` bytes (kernels/include/ring.cuh and floats.cuh have the formula).
 #[must_use]
-pub fn matvec_smem(quant: Quant, k: u32, rows: u32, threads: u32) -> u32 {
+pub fn matvec_smem(quant: Quant, k: u32, rows: u32, threads: u32, room: u32) -> u32 {
     let Some(family) = quant.family() else { return 0 };
     if family == Family::Float {
         return k.next_multiple_of(4) * 4;
     }
     let (units, warps) = (k.div_ceil(128), threads / 32);
     let segments = units.div_ceil(32);
-    let (tables, tiles) = tables_and_tiles(quant);
+    let (tables, tiles) = tables_and_tiles(quant, room >= ROOMY);
     let partials = if segments > 1 { rows * segments * 4 } else { 0 };
     let stage = tiles * (4096 / quant.block_len() as u32 * quant.block_bytes() as u32 + 32);
     let fixed = tables * 4 + units * 144 + k.div_ceil(32).next_multiple_of(4) * 4 + partials;
@@ -129,12 +136,15 @@ mod tests {
     fn every_format_has_a_unit_that_fits() {
         for quant in Quant::ALL.into_iter().filter(|quant| quant.family().is_some()) {
             assert_eq!(matvec_unit(quant).map(|unit| unit.entries.len()), Some(1), "{}", quant.name());
-            let most = matvec_smem(quant, 4096, 32, 512);
+            let most = matvec_smem(quant, 4096, 32, 512, 227 << 10);
             assert!(most > 0 && most <= 227 << 10, "{}: {most}", quant.name());
+            // Volta, with four warps.
+            let most = matvec_smem(quant, 4096, 32, 128, 96 << 10);
+            assert!(most <= 96 << 10, "{}: {most}", quant.name());
         }
-        assert_eq!(matvec_smem(Quant::F32, 5, 1, 512), 32);
+        assert_eq!(matvec_smem(Quant::F32, 5, 1, 512, 227 << 10), 32);
         // Q6_K, 4096 weights: 32 units, 16 warps with two stages of two tiles.
-        assert_eq!(matvec_smem(Quant::Q6K, 4096, 9, 512), 32 * 144 + 128 * 4 + 32 * (8 + 2 * 3392));
+        assert_eq!(matvec_smem(Quant::Q6K, 4096, 9, 512, 227 << 10), 32 * 144 + 128 * 4 + 32 * (8 + 2 * 3392));
         assert!(matvec_pair_unit([Quant::Q6K, Quant::Q8_0]).is_some());
         assert!(matvec_pair_unit([Quant::Q8_0, Quant::Q6K]).is_none());
     }
