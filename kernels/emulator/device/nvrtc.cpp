@@ -121,8 +121,10 @@ Result compile(Program& p, const std::string& arch, const std::vector<std::strin
         result = INTERNAL;
     } else if (!run("python3 " + quoted(emulator + "/emu.py") + " " + quoted(cu) + " --device --arch " + arch + " -I " + quoted(work) +
                         " -o " + quoted(cpp) + options, p.log) ||
-               !run("g++ " + flags + " -I" + quoted(emulator) + " " + quoted(cpp) + " -o " + quoted(so), p.log) || !read_file(so, p.cubin)) {
+               !run("LC_ALL=C g++ " + flags + " -I" + quoted(emulator) + " " + quoted(cpp) + " -o " + quoted(so), p.log) || !read_file(so, p.cubin)) {
         result = COMPILATION;
+        // Names in quotes as NVIDIA's compiler has them.
+        for (char& c : p.log) c = c == '\'' ? '"' : c;
     } else {
         read_file(cpp, text);
         p.log += report(text, arch);
