@@ -35,7 +35,7 @@ pub fn device(workspace: &Workspace) -> Result<()> {
     // All packages, so that what the other tests built is used again.
     let mut tests = emulated(workspace.command("cargo"), &folder);
     tests.args(["test", "--workspace", "--lib", "--test", "cuda_fault", "--"]);
-    tests.args(["driver::tests", "the_first_fatal_error_stays"]);
+    tests.args(["driver::tests", "the_probe_compiles", "the_first_fatal_error_stays"]);
     run_within(&tests, Duration::from_secs(900))?;
 
     let fixtures = parity::unpack(workspace)?;

@@ -193,7 +193,10 @@ NVRTC_API int nvrtcCompileProgram(nvrtcProgram p, int n, const char* const* opti
                  o == "-default-device" || o.rfind("--ptxas-options=", 0) == 0) continue;
         else p->log += "the emulated NVRTC does not know the option " + o + "\n", known = false;
     }
-    if (!known || arch.rfind("sm_", 0) != 0) return INVALID_OPTION;
+    bool has = false;
+    for (int number : ARCHS) has |= arch == "sm_" + std::to_string(number);
+    if (!has) p->log += "the emulated NVRTC does not know the architecture `" + arch + "`\n";
+    if (!known || !has) return INVALID_OPTION;
     return compile(*p, arch, defines);
 }
 
