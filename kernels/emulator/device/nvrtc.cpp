@@ -121,8 +121,10 @@ Result compile(Program& p, const std::string& arch, const std::vector<std::strin
         result = INTERNAL;
     } else if (!run("python3 " + quoted(emulator + "/emu.py") + " " + quoted(cu) + " --device --arch " + arch + " -I " + quoted(work) +
                         " -o " + quoted(cpp) + options, p.log) ||
-               !run("g++ " + flags + " -I" + quoted(emulator) + " " + quoted(cpp) + " -o " + quoted(so), p.log) || !read_file(so, p.cubin)) {
+               !run("LC_ALL=C g++ " + flags + " -I" + quoted(emulator) + " " + quoted(cpp) + " -o " + quoted(so), p.log) || !read_file(so, p.cubin)) {
         result = COMPILATION;
+        // Names in quotes as NVIDIA's compiler has them.
+        for (char& c : p.log) c = c == '\'' ? '"' : c;
     } else {
         read_file(cpp, text);
         p.log += report(text, arch);
@@ -191,7 +193,10 @@ NVRTC_API int nvrtcCompileProgram(nvrtcProgram p, int n, const char* const* opti
                  o == "-default-device" || o.rfind("--ptxas-options=", 0) == 0) continue;
         else p->log += "the emulated NVRTC does not know the option " + o + "\n", known = false;
     }
-    if (!known || arch.rfind("sm_", 0) != 0) return INVALID_OPTION;
+    bool has = false;
+    for (int number : ARCHS) has |= arch == "sm_" + std::to_string(number);
+    if (!has) p->log += "the emulated NVRTC does not know the architecture `" + arch + "`\n";
+    if (!known || !has) return INVALID_OPTION;
     return compile(*p, arch, defines);
 }
 
