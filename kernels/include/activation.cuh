@@ -20,12 +20,13 @@ DEV float near_reciprocal(float x) {
 // Whether |x| is from 2^-60 to 2^60.
 DEV bool is_usual(float x) { return (__float_as_uint(x) & 0x7fffffffu) - (67u << 23) <= 120u << 23; }
 
-// a / b, rounded as by IEEE if both are usual: a nearly right quotient is corrected. It is what `/` does, which asks before each
-// whether it may, so that no two of them run at once.
+// a / b, rounded as by IEEE if both are usual: a quotient is corrected twice. The first time it may be off by more than a unit of the
+// last place, which one correction does not always mend: a quotient can lie within 2^-25 of such a unit from where rounding turns.
+// It is what `/` does, which asks before each whether it may, so that no two of them run at once.
 DEV float usual_quotient(float a, float b) {
     const float near = near_reciprocal(b), reciprocal = fmaf(near, fmaf(-b, near, 1.0f), near);
-    const float q = a * reciprocal;
-    return fmaf(fmaf(-b, q, a), reciprocal, q);
+    const float first = a * reciprocal, second = fmaf(fmaf(-b, first, a), reciprocal, first);
+    return fmaf(fmaf(-b, second, a), reciprocal, second);
 }
 
 // q = a / b, for all at once.
