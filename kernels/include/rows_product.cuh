@@ -185,7 +185,9 @@ struct Lane {
 
     // Places are those of x_sixteen, in parts: what depends on the lane is made once, and the rest is known to the compiler. The
     // exchange of sixteens is the same for columns that are eight apart.
-    __device__ __forceinline__ u32 exchanged(u32 sixteen) const { return (sixteen ^ (g >> 1 & 3)) << 4; }
+    __device__ __forceinline__ u32 exchanged(u32 sixteen, u32 chunk) const {
+        return (sixteen ^ (g >> 1 & 3) ^ exchange_of(chunk)) << 4;
+    }
 
     // `of(n)` for all tiles of eight columns: those that have none as well, since to ask would cut the products apart.
     template <typename Of>
@@ -195,11 +197,11 @@ struct Lane {
     }
     // Column g of a tile: this lane's words of a chunk.
     __device__ __forceinline__ uint4 chunk_of(u32 n, u32 chunk) const {
-        return shared_at<uint4>(x + exchanged(t) + (chunk * G::TN + n * 8) * CHUNK);
+        return shared_at<uint4>(x + exchanged(t, chunk) + (chunk * G::TN + n * 8) * CHUNK);
     }
     // Where word i of both groups of a run is.
     __device__ __forceinline__ u32 words_at(u32 run, u32 i) const {
-        return x + run / 2 * (G::TN * CHUNK) + run % 2 * 8 + exchanged(i);
+        return x + run / 2 * (G::TN * CHUNK) + run % 2 * 8 + exchanged(i, run / 2);
     }
     __device__ __forceinline__ uint2 words_of(u32 n, u32 at) const { return shared_at<uint2>(at + n * 8 * CHUNK); }
 };
