@@ -10,10 +10,10 @@
 
 constexpr u32 STEP = 256;
 
-// Sizes of a variant: WARPS warps of 16 rows and NT * 8 columns each.
-template <u32 WARPS_, u32 NT_>
+// Sizes of a variant: WARPS warps of 16 rows and NT * 8 columns each. HELD: levels of the tree that registers hold.
+template <u32 WARPS_, u32 NT_, u32 HELD_ = 1>
 struct Geometry {
-    static constexpr u32 WARPS = WARPS_, NT = NT_;
+    static constexpr u32 WARPS = WARPS_, NT = NT_, HELD = HELD_;
     static constexpr u32 TM = WARPS * 16, TN = NT * 8, THREADS = WARPS * WARP, OUTPUTS = NT * 4;
 };
 
@@ -33,17 +33,10 @@ constexpr u32 book_copies() {
     return BIG ? F::COPIES : F::GRID > 512 ? 2 : F::GRID > 0 ? 4 : 1;
 }
 
-// Words of the tables of values times scales.
-template <typename U>
-constexpr u32 value_words() {
-    if constexpr (U::BOOK) return 4 * U::SCALES;
-    return 0;
-}
-
 template <typename U, bool BIG>
 DEV Traits traits_of() {
     typedef typename U::Source F;
-    const u32 words = (F::GRID + F::SIGNS) * book_copies<F, BIG>() + value_words<U>();
+    const u32 words = (F::GRID + F::SIGNS) * book_copies<F, BIG>();
     return {U::BYTES, raw_pitch(U::BYTES), words, U::MINIMA};
 }
 
@@ -63,11 +56,6 @@ DEV void make_tables(const u32* book) {
             } else {
                 shared_at<uint2>(4 * i) = make_uint2(word, word);
             }
-        }
-    }
-    if constexpr (value_words<U>() > 0) {
-        for (u32 i = threadIdx.x; i < value_words<U>(); i += blockDim.x) {
-            shared_at<u32>(4 * (WORDS + i)) = table_word<U>(i / 4, i % 4);
         }
     }
 }
@@ -197,13 +185,13 @@ struct Lane {
     }
     // Column g of a tile: this lane's words of a chunk.
     __device__ __forceinline__ uint4 chunk_of(u32 n, u32 chunk) const {
-        return shared_at<uint4>(x + exchanged(t, chunk) + (chunk * G::TN + n * 8) * CHUNK);
+        return shared_beyond<uint4>(x + exchanged(t, chunk), (chunk * G::TN + n * 8) * CHUNK);
     }
     // Where word i of both groups of a run is.
     __device__ __forceinline__ u32 words_at(u32 run, u32 i) const {
         return x + run / 2 * (G::TN * CHUNK) + run % 2 * 8 + exchanged(i, run / 2);
     }
-    __device__ __forceinline__ uint2 words_of(u32 n, u32 at) const { return shared_at<uint2>(at + n * 8 * CHUNK); }
+    __device__ __forceinline__ uint2 words_of(u32 n, u32 at) const { return shared_beyond<uint2>(at, n * 8 * CHUNK); }
 };
 
 // Sums of a step, of low and of high digits.
@@ -250,22 +238,21 @@ DEV void multiply_run(const Lane<G>& own, u32 run, Sums<G>& sums, Of digits) {
 
 // A step of a format whose entries choose among eight values; run t of each half is this lane's.
 template <typename U, typename Book, typename G>
-DEV void multiply_chosen(const u32 (&raw)[2], const Lane<G>& own, const Book& book, u32 values, Sums<G>& sums) {
+DEV void multiply_chosen(const u32 (&raw)[2], const Lane<G>& own, const Book& book, Sums<G>& sums) {
 #pragma unroll 1
     for (u32 run = own.t; run < 8; run += 4) {
         u32 selector[2][4];
-        uint4 table[2][2];
+        uint4 values[2][2];
 #pragma unroll
         for (u32 k = 0; k < 2; k++) {
-            U::selectors(raw[k], run, book, selector[k]);
-            const u32 scales = U::scales(raw[k], run);
-#pragma unroll
-            for (u32 group = 0; group < 2; group++) table[k][group] = shared_at<uint4>(values + byte_of(scales, group) * 16);
+            const u32 scales = U::selectors(raw[k], run, book, selector[k]);
+            values[k][0] = eight_times<U>(2 * byte_of(scales, 0) + 1);
+            values[k][1] = U::ONE ? values[k][0] : eight_times<U>(2 * byte_of(scales, 1) + 1);
         }
         multiply_run(own, run, sums, [&](u32 k, u32 group, u32 i) -> Digits {
             const u32 by = selector[k][2 * group + i / 2] >> (i % 2 * 16);
-            const uint4& t = table[k][group];
-            return {choose(t.x, t.y, by), choose(t.z, t.w, by)};
+            const uint4& v = values[k][group];
+            return {choose(v.x, v.y, by), choose(v.z, v.w, by)};
         });
     }
 }
@@ -279,10 +266,9 @@ DEV void multiply_entries(const u32 (&raw)[2], const Lane<G>& own, const Book& b
         i32 scale[2][2];
 #pragma unroll
         for (u32 k = 0; k < 2; k++) {
-            U::run(raw[k], run, book, words[k]);
-            const u32 scales = U::scales(raw[k], run);
+            const u32 scales = U::run(raw[k], run, book, words[k]);
 #pragma unroll
-            for (u32 group = 0; group < 2; group++) scale[k][group] = i32(2 * byte_of(scales, group) + 1);
+            for (u32 group = 0; group < 2; group++) scale[k][group] = i32(2 * byte_of(scales, U::ONE ? 0 : group) + 1);
         }
         multiply_run(own, run, sums, [&](u32 k, u32 group, u32 i) {
             return scaled<U::BIAS, U::SIGNED>(words[k][4 * group + i], scale[k][group]);
@@ -331,9 +317,9 @@ DEV void wide_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& ro
     Sums<G> sums;
     if constexpr (U::BOOK) {
         constexpr u32 COPIES = book_copies<F, BIG>();
-        const Codebook<F::GRID, COPIES> book = {threadIdx.x % COPIES * 4};
-        if constexpr (U::SCALES > 0) {
-            multiply_chosen<U>(raw, own, book, (F::GRID + F::SIGNS) * COPIES * 4, sums);
+        const RowsBook<F::GRID, COPIES> book = {{threadIdx.x % COPIES * 4}};
+        if constexpr (U::CHOSEN) {
+            multiply_chosen<U>(raw, own, book, sums);
         } else {
             multiply_entries<U>(raw, own, book, sums);
         }
@@ -344,7 +330,7 @@ DEV void wide_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& ro
     const float d[2] = {F::d(raw[0]), F::d(raw[1])};
 #pragma unroll
     for (u32 n = 0; n < G::NT; n++) {
-        const float2 x = shared_at<float2>(dx + (n * 8 + 2 * own.t) * 4);
+        const float2 x = shared_beyond<float2>(dx + 2 * own.t * 4, n * 8 * 4);
         v[4 * n] = (d[0] * x.x) * float(sums.at(n, 0)), v[4 * n + 1] = (d[0] * x.y) * float(sums.at(n, 1));
         v[4 * n + 2] = (d[1] * x.x) * float(sums.at(n, 2)), v[4 * n + 3] = (d[1] * x.y) * float(sums.at(n, 3));
     }
@@ -439,22 +425,12 @@ DEV void rows_product(const RowsTasks& tasks) {
     const u32 first = threadIdx.x / WARP * 16, g = threadIdx.x % WARP / 4;
     Lane<G> own = {g, threadIdx.x % 4, 0};
     // k is at most 2^18.
-    constexpr u32 HELD = G::NT > 8 ? 0 : 1, MORE = (Format::RUNS ? 13 : 10) - HELD;
-    Partials<G::OUTPUTS, HELD, MORE> partials;
+    constexpr u32 MORE = (Format::RUNS ? 13 : 10) - G::HELD;
+    Partials<G::OUTPUTS, G::HELD, MORE> partials;
     float more[MORE][G::OUTPUTS];
     u32 total = 1;
     while (total < blocks) total *= 2;
-    // The last partial makes the sums whole.
-    auto take = [&](float(&v)[G::OUTPUTS], u32 index) {
-        if (!partials.push(v, index, total, more)) return;
-#pragma unroll
-        for (u32 i = 0; i < G::OUTPUTS; i++) {
-            const u32 row = first + row_of(g, i), column = column_of(own.t, i);
-            if (row < rows && column < columns.count) {
-                task.y[size_t(shared_at<u32>(rooms.column + column * 4)) * task.stride + place.first + row] = v[i];
-            }
-        }
-    };
+    float v[G::OUTPUTS];
     fetch(0);
 #pragma unroll 1
     for (u32 step = 0; step < steps; step++) {
@@ -474,20 +450,27 @@ DEV void rows_product(const RowsTasks& tasks) {
             const u32 row = first + g + 8 * k;
             raw[k] = rooms.raw_at(step) + row * f.pitch + ((skew + row * task.row_bytes) & 15);
         }
-        float v[G::OUTPUTS];
         if constexpr (Format::RUNS) {
-            Format::values(task.format, raw, own, rooms, step, blocks - 8 * step, v, [&](u32 run) { take(v, 8 * step + run); });
+            Format::values(task.format, raw, own, rooms, step, blocks - 8 * step, v,
+                           [&](u32 run) { partials.push(v, 8 * step + run, total, more); });
         } else {
             Format::values(task.format, raw, own, rooms, step, v);
-            take(v, step);
+            partials.push(v, step, total, more);
         }
     }
     // Partials that do not exist are +0.
 #pragma unroll 1
     for (u32 index = blocks; index < total; index++) {
-        float v[G::OUTPUTS];
 #pragma unroll
         for (u32 i = 0; i < G::OUTPUTS; i++) v[i] = 0.0f;
-        take(v, index);
+        partials.push(v, index, total, more);
+    }
+    // The last partial has made the sums whole.
+#pragma unroll
+    for (u32 i = 0; i < G::OUTPUTS; i++) {
+        const u32 row = first + row_of(g, i), column = column_of(own.t, i);
+        if (row < rows && column < columns.count) {
+            task.y[size_t(shared_at<u32>(rooms.column + column * 4)) * task.stride + place.first + row] = v[i];
+        }
     }
 }

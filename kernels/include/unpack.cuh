@@ -28,15 +28,24 @@ struct Unpacked {
     DEV u32 mins(u32, u32) { return 0; }
 };
 
-// Words from any byte on: what does not depend on which of them it is, once. Up to 3 bytes behind a word are read.
+// Words from byte `at` of a block on, which need not be a multiple of four. What does not depend on which of them it is, is made once;
+// of a sum, too, that has a multiple of four in it. Up to 3 bytes behind a word are read.
 struct Raw {
     u32 base, shift;
 
-    __device__ __forceinline__ explicit Raw(u32 from) : base(from & ~3u), shift((from & 3) * 8) {}
+    __device__ __forceinline__ explicit Raw(u32 raw) : base(raw & ~3u), shift((raw & 3) * 8) {}
+    // `moved`: a multiple of four.
+    __device__ __forceinline__ Raw(u32 raw, u32 moved) : Raw(raw) { base += moved; }
 
     // The word `at` bytes further on, a multiple of four.
     __device__ __forceinline__ u32 word(u32 at) const {
-        return __funnelshift_r(shared_at<u32>(base + at), shared_at<u32>(base + at + 4), shift);
+        return __funnelshift_r(shared_beyond<u32>(base, at), shared_beyond<u32>(base, at + 4), shift);
+    }
+    // And the one behind it.
+    __device__ __forceinline__ uint2 two(u32 at) const {
+        const u32 middle = shared_beyond<u32>(base, at + 4);
+        return make_uint2(__funnelshift_r(shared_beyond<u32>(base, at), middle, shift),
+                          __funnelshift_r(middle, shared_beyond<u32>(base, at + 8), shift));
     }
 };
 
@@ -47,15 +56,15 @@ struct UnpackQ2K : Unpacked<Q2K> {
     static constexpr bool MINIMA = true;
 
     DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
-        const u32 low = shared_at<u32>(raw + 16 + 32 * h + 4 * t), high = shared_at<u32>(raw + 32 + 32 * h + 4 * t);
+        const u32 low = shared_beyond<u32>(raw + 4 * t, 16 + 32 * h), high = shared_beyond<u32>(raw + 4 * t, 32 + 32 * h);
 #pragma unroll
         for (u32 run = 0; run < 4; run++) {
             out[2 * run] = (low >> (2 * run)) & 0x03030303u;
             out[2 * run + 1] = (high >> (2 * run)) & 0x03030303u;
         }
     }
-    DEV u32 scales(u32 raw, u32 t) { return shared_at<u32>(raw + 4 * t) & 0x0f0f0f0fu; }
-    DEV u32 mins(u32 raw, u32 t) { return (shared_at<u32>(raw + 4 * t) >> 4) & 0x0f0f0f0fu; }
+    DEV u32 scales(u32 raw, u32 t) { return shared_beyond<u32>(raw, 4 * t) & 0x0f0f0f0fu; }
+    DEV u32 mins(u32 raw, u32 t) { return (shared_beyond<u32>(raw, 4 * t) >> 4) & 0x0f0f0f0fu; }
 };
 
 struct UnpackQ3K : Unpacked<Q3K> {
@@ -63,7 +72,7 @@ struct UnpackQ3K : Unpacked<Q3K> {
     static constexpr bool SIGNED = true;
 
     DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
-        const Raw in(raw + 4 * t);
+        const Raw in(raw, 4 * t);
         const u32 mask[2] = {in.word(0), in.word(16)}, two[2] = {in.word(32 + 32 * h), in.word(48 + 32 * h)};
 #pragma unroll
         for (u32 i = 0; i < 8; i++) {
@@ -73,8 +82,8 @@ struct UnpackQ3K : Unpacked<Q3K> {
     }
     // Nibbles of the first eight bytes, two bits more from the last four; less 32.
     DEV u32 scales(u32 raw, u32 c) {
-        const Raw in(raw + 96);
-        const u32 packed = in.word(4 * (c % 2)), more = in.word(8) >> (2 * c);
+        const Raw in(raw);
+        const u32 packed = in.word(96 + 4 * (c % 2)), more = in.word(104) >> (2 * c);
         const u32 six = ((packed >> (4 * (c / 2))) & 0x0f0f0f0fu) | ((more << 4) & 0x30303030u);
         const u32 twos = six ^ 0x20202020u, sign = twos & 0x20202020u;
         return twos | sign << 1 | sign << 2;
@@ -96,7 +105,7 @@ struct UnpackQ4K : Unpacked<Q4K> {
     DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            const u32 q = shared_at<u32>(raw + 16 + 64 * h + 16 * i + 4 * t), at = i / 2 * 4 + i % 2;
+            const u32 q = shared_beyond<u32>(raw + 4 * t, 16 + 64 * h + 16 * i), at = i / 2 * 4 + i % 2;
             out[at] = q & 0x0f0f0f0fu;
             out[at + 2] = (q >> 4) & 0x0f0f0f0fu;
         }
@@ -110,7 +119,7 @@ struct UnpackQ5K : Unpacked<Q5K> {
 
     DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
         UnpackQ4K::half(raw + 32, t, h, out);
-        const u32 fifth[2] = {shared_at<u32>(raw + 16 + 4 * t) >> (4 * h), shared_at<u32>(raw + 32 + 4 * t) >> (4 * h)};
+        const u32 fifth[2] = {shared_beyond<u32>(raw + 4 * t, 16) >> (4 * h), shared_beyond<u32>(raw + 4 * t, 32) >> (4 * h)};
 #pragma unroll
         for (u32 i = 0; i < 8; i++) out[i] |= (fifth[i % 2] << (4 - i / 2)) & 0x10101010u;
     }
@@ -123,7 +132,7 @@ struct UnpackQ6K : Unpacked<Q6K> {
     static constexpr bool SIGNED = true;
 
     DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
-        const Raw in(raw + 4 * t);
+        const Raw in(raw, 4 * t);
         const u32 low[4] = {in.word(64 * h), in.word(64 * h + 16), in.word(64 * h + 32), in.word(64 * h + 48)};
         const u32 top[2] = {in.word(128 + 32 * h), in.word(144 + 32 * h)};
 #pragma unroll
@@ -133,7 +142,7 @@ struct UnpackQ6K : Unpacked<Q6K> {
             out[i] = ((i < 4 ? q : q >> 4) & 0x0f0f0f0fu) | (moved & 0x30303030u);
         }
     }
-    DEV u32 scales(u32 raw, u32 c) { return Raw(raw + 4 * c).word(192); }
+    DEV u32 scales(u32 raw, u32 c) { return Raw(raw).word(192 + 4 * c); }
 };
 
 // The words of a run whose bytes hold weights i (low nibble) and i + 16: word t of both groups.
@@ -156,7 +165,7 @@ struct UnpackIq4Xs : Unpacked<Iq4Xs> {
     DEV void half(u32 raw, u32 t, u32 h, u32 (&out)[8]) {
 #pragma unroll
         for (u32 i = 0; i < 4; i++) {
-            sixteen_values(iq4_biased(), shared_at<u32>(raw + 8 + 64 * h + 16 * i + 4 * t), out[2 * i], out[2 * i + 1]);
+            sixteen_values(iq4_biased(), shared_beyond<u32>(raw + 4 * t, 8 + 64 * h + 16 * i), out[2 * i], out[2 * i + 1]);
         }
     }
     DEV u32 scales(u32 raw, u32 t) {

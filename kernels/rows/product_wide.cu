@@ -80,7 +80,7 @@ struct DenseFormats {
 // 128 and 128: where there are that many columns, they share what unpacking takes.
 extern "C" __global__ void __launch_bounds__(256, 1) rows_wide_double(const __grid_constant__ RowsTasks tasks) {
     if constexpr (MOST_SHARED > 99) {
-        rows_product<Geometry<8, 16>, DenseFormats>(tasks);
+        rows_product<Geometry<8, 16, 0>, DenseFormats>(tasks);
     } else {
         __trap();
     }

@@ -86,9 +86,8 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double) {
                 tasks.order = order.data(); tasks.tiles = tl.data(); tasks.n_tiles = &nt;
             }
             u32 copies = f.grid == 0 ? 0 : small == 1 ? (f.grid > 512 ? 2 : 4) : f.table_words / (f.grid + f.signs);
-            u32 values = !strncmp(f.name, "iq2", 3) ? 64 : !strncmp(f.name, "iq1", 3) ? 32 : 0;
             u32 pad = TM + 8, by = 256 / f.len * f.bytes, rp = ((by + 30) / 16 | 1) * 16;
-            u32 smem = up(((f.grid + f.signs) * copies + values) * 4, 16) + 2 * (TM * rp + TN * 256 + TN * 32) + TN * 40; (void)pad;
+            u32 smem = up((f.grid + f.signs) * copies * 4, 16) + 2 * (TM * rp + TN * 256 + TN * 32) + TN * 40; (void)pad;
             if (c.columns == 70) printf("%s smem %u %s\n", f.name, smem, small == 1 ? "small" : small ? "half" : "big");
             u32 ny = c.experts ? nt + 1 : (outs + TN - 1) / TN;
             if (smem > 232448) continue;

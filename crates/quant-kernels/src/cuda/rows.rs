@@ -83,29 +83,28 @@ pub fn rows_unit(family: Family) -> &'static Unit {
     }
 }
 
-/// A format's number in its family's unit, copies of its codebook's entries in a large and in a small block, and scales that have a
-/// table of values.
-const fn number_and_tables(quant: Quant) -> Option<(u32, [u32; 2], u32)> {
+/// A format's number in its family's unit, and copies of its codebook's entries in a large and in a small block.
+const fn number_and_copies(quant: Quant) -> Option<(u32, [u32; 2])> {
     Some(match quant {
-        Quant::Q6K | Quant::Q8_0 | Quant::F32 => (0, [0, 0], 0),
-        Quant::Iq2Xxs => (1, [32, 4], 16),
-        Quant::Iq2S => (2, [8, 2], 16),
-        Quant::Iq3Xxs => (3, [32, 4], 0),
-        Quant::Q2K => (4, [0, 0], 0),
-        Quant::Q3K => (5, [0, 0], 0),
-        Quant::Q4K => (6, [0, 0], 0),
-        Quant::Q5K => (7, [0, 0], 0),
-        Quant::Iq4Xs => (8, [0, 0], 0),
-        Quant::Iq1S => (9, [4, 2], 8),
-        Quant::Iq1M => (10, [4, 2], 8),
-        Quant::Iq2Xs => (11, [16, 4], 16),
-        Quant::Iq3S => (12, [16, 4], 0),
-        Quant::Q4_0 | Quant::F16 => (1, [0, 0], 0),
-        Quant::Q4_1 | Quant::Bf16 => (2, [0, 0], 0),
-        Quant::Q5_0 => (3, [0, 0], 0),
-        Quant::Q5_1 => (4, [0, 0], 0),
-        Quant::Iq4Nl => (5, [0, 0], 0),
-        Quant::Mxfp4 => (6, [0, 0], 0),
+        Quant::Q6K | Quant::Q8_0 | Quant::F32 => (0, [0, 0]),
+        Quant::Iq2Xxs => (1, [32, 4]),
+        Quant::Iq2S => (2, [8, 2]),
+        Quant::Iq3Xxs => (3, [32, 4]),
+        Quant::Q2K => (4, [0, 0]),
+        Quant::Q3K => (5, [0, 0]),
+        Quant::Q4K => (6, [0, 0]),
+        Quant::Q5K => (7, [0, 0]),
+        Quant::Iq4Xs => (8, [0, 0]),
+        Quant::Iq1S => (9, [4, 2]),
+        Quant::Iq1M => (10, [4, 2]),
+        Quant::Iq2Xs => (11, [16, 4]),
+        Quant::Iq3S => (12, [16, 4]),
+        Quant::Q4_0 | Quant::F16 => (1, [0, 0]),
+        Quant::Q4_1 | Quant::Bf16 => (2, [0, 0]),
+        Quant::Q5_0 => (3, [0, 0]),
+        Quant::Q5_1 => (4, [0, 0]),
+        Quant::Iq4Nl => (5, [0, 0]),
+        Quant::Mxfp4 => (6, [0, 0]),
         _ => return None,
     })
 }
@@ -113,7 +112,7 @@ const fn number_and_tables(quant: Quant) -> Option<(u32, [u32; 2], u32)> {
 /// A format's number in its family's unit (kernels/rows/product_*.cu); `None` for one without a fast product.
 #[must_use]
 pub fn rows_format(quant: Quant) -> Option<u32> {
-    number_and_tables(quant).map(|(number, _, _)| number)
+    number_and_copies(quant).map(|(number, _)| number)
 }
 
 /// Chips that give a block less than this have only the small entries (kernels/include/products.cuh).
@@ -149,8 +148,8 @@ pub fn rows_shape(quants: &[Quant], columns: usize, room: u32) -> RowsShape {
 
 /// The formula of kernels/include/rows_product.cuh.
 fn smem(quant: Quant, rows: u32, columns: u32, entry: usize) -> u32 {
-    let (_, copies, scales) = number_and_tables(quant).unwrap_or_default();
-    let table = super::matvec_tables(quant).len() as u32 * copies[entry % 2] + 4 * scales;
+    let (_, copies) = number_and_copies(quant).unwrap_or_default();
+    let table = super::matvec_tables(quant).len() as u32 * copies[entry % 2];
     let bytes = (256 / quant.block_len() * quant.block_bytes()) as u32;
     let pitch = (((bytes + 30) / 16) | 1) * 16;
     (4 * table).next_multiple_of(16) + 2 * (rows * pitch + columns * (256 + 32)) + columns * 40
