@@ -27,10 +27,11 @@ struct Traits {
 // in different banks.
 constexpr u32 raw_pitch(u32 bytes) { return ((bytes + 15 + 15) / 16 | 1) * 16; }
 
-// Copies of a codebook's entries in shared memory.
+// Copies of a codebook's entries in shared memory. IQ3's blocks are so long that with all copies there were no place for two blocks on a
+// multiprocessor of 228 KB.
 template <typename F, bool BIG>
 constexpr u32 book_copies() {
-    return BIG ? F::COPIES : F::GRID > 512 ? 2 : F::GRID > 0 ? 4 : 1;
+    return BIG ? F::COPIES / (F::BYTES > 96 ? 2 : 1) : F::GRID > 512 ? 2 : F::GRID > 0 ? 4 : 1;
 }
 
 template <typename U, bool BIG>
@@ -60,26 +61,26 @@ DEV void make_tables(const u32* book) {
     }
 }
 
-// Places in shared memory. In bytes:
+// Places in shared memory; a column has EACH scales a step. In bytes:
 //
-//   all = round_up(4 * table words, 16) + 2 * (TM * raw_pitch + TN * 256 + TN * 32) + TN * 40
-template <typename G>
+//   all = round_up(4 * table words, 16) + 2 * (TM * raw_pitch + TN * (256 + 4 * EACH)) + TN * (8 + (minima ? 32 : 0))
+template <typename G, u32 EACH>
 struct Rooms {
-    static constexpr u32 X = G::TN * STEP;
-    u32 raw, raw_bytes, x, dx, sums, vector, column;
+    static constexpr u32 X = G::TN * STEP, DX = G::TN * EACH * 4;
+    u32 raw, raw_bytes, x, dx, vector, column, sums;
 
     __device__ __forceinline__ Rooms(const Traits& f) {
         raw = (f.table_words * 4 + 15) & ~15u;
         raw_bytes = G::TM * f.pitch;
         x = raw + 2 * raw_bytes;
-        dx = x + 2 * X;                       // two of [TN][8] floats
-        sums = dx + 2 * G::TN * 32;           // [TN][4] pairs of words: sums of the activations' sixteens
-        vector = sums + G::TN * 32;           // [TN]: of which activations
+        dx = x + 2 * X;                       // two of [TN][EACH] floats
+        vector = dx + 2 * DX;                 // [TN]: of which activations
         column = vector + G::TN * 4;          // [TN]: and to which column of the result
+        sums = column + G::TN * 4;            // [TN][4] pairs of words: sums of the activations' sixteens, where there are minima
     }
     __device__ __forceinline__ u32 raw_at(u32 step) const { return raw + step % 2 * raw_bytes; }
     __device__ __forceinline__ u32 x_at(u32 step) const { return x + step % 2 * X; }
-    __device__ __forceinline__ u32 dx_at(u32 step) const { return dx + step % 2 * G::TN * 32; }
+    __device__ __forceinline__ u32 dx_at(u32 step) const { return dx + step % 2 * DX; }
 };
 
 // What a thread fetches each step: sixteens of raw bytes, four lanes a row, and of activations, sixteen lanes a column. Addresses are
@@ -92,7 +93,7 @@ struct Fetch {
     u32 to_raw, to_x, at, n_columns, bytes, row_bytes, pitch;
     const u8* q;
 
-    __device__ __forceinline__ Fetch(const Rooms<G>& rooms, const Traits& f, const RowsTask& task, const u8* first, u32 rows, u32 columns)
+    __device__ __forceinline__ Fetch(const Rooms<G, EACH>& rooms, const Traits& f, const RowsTask& task, const u8* first, u32 rows, u32 columns)
         : bytes(f.bytes), row_bytes(task.row_bytes), pitch(f.pitch), q(task.q) {
         const u32 row = threadIdx.x / 4, column = threadIdx.x / 16, sixteen = threadIdx.x % 16;
         at = threadIdx.x % 4 * 16;
@@ -111,7 +112,7 @@ struct Fetch {
         }
     }
 
-    __device__ __forceinline__ void raw(const Rooms<G>& rooms, u32 step) const {
+    __device__ __forceinline__ void raw(const Rooms<G, EACH>& rooms, u32 step) const {
         const u32 count = min(bytes, row_bytes - step * bytes), to = to_raw + step % 2 * rooms.raw_bytes;
 #pragma unroll
         for (u32 i = 0; i < ROWS; i++) {
@@ -126,9 +127,9 @@ struct Fetch {
         }
     }
 
-    __device__ __forceinline__ void x(const Rooms<G>& rooms, const RowsTask& task, u32 step) const {
+    __device__ __forceinline__ void x(const Rooms<G, EACH>& rooms, const RowsTask& task, u32 step) const {
         const u8* from = q + step * STEP;
-        const u32 to = to_x + step % 2 * Rooms<G>::X;
+        const u32 to = to_x + step % 2 * Rooms<G, EACH>::X;
 #pragma unroll
         for (u32 i = 0; i < COLUMNS; i++) {
             const u32 before = i * (G::THREADS / 16);
@@ -149,8 +150,8 @@ struct Fetch {
 };
 
 // Sums of each sixteen of the activations: four signed halves a chunk.
-template <typename G>
-DEV void sum_sixteens(const Rooms<G>& rooms, u32 step) {
+template <typename G, u32 EACH>
+DEV void sum_sixteens(const Rooms<G, EACH>& rooms, u32 step) {
     for (u32 i = threadIdx.x; i < G::TN * 4; i += G::THREADS) {
         const u32 c = i / 4, chunk = i % 4;
         i32 sum[4] = {0, 0, 0, 0};
@@ -312,7 +313,7 @@ DEV u32 column_of(u32 t, u32 i) { return i / 4 * 8 + 2 * t + i % 2; }
 
 // A step's value of each output: formats with 256 weights a block.
 template <typename U, bool BIG, typename G>
-DEV void wide_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& rooms, u32 step, float (&v)[G::OUTPUTS]) {
+DEV void wide_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G, 1>& rooms, u32 step, float (&v)[G::OUTPUTS]) {
     typedef typename U::Source F;
     Sums<G> sums;
     if constexpr (U::BOOK) {
@@ -355,7 +356,7 @@ DEV void wide_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& ro
 
 // The values of a step's runs of 32 weights, one after the other: formats with a factor for each. `take(run, v)`.
 template <typename U, typename G, typename Take>
-DEV void run_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& rooms, u32 step, u32 runs, float (&v)[G::OUTPUTS],
+DEV void run_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G, 8>& rooms, u32 step, u32 runs, float (&v)[G::OUTPUTS],
                     Take take) {
     typedef typename U::Source F;
     const u32 dx = rooms.dx_at(step);
@@ -403,7 +404,8 @@ DEV void rows_product(const RowsTasks& tasks) {
     const RowsTask& task = tasks.task[place.task];
     const u32 rows = place.end - place.first;
     const Traits f = Format::traits(task.format);
-    const Rooms<G> rooms(f);
+    constexpr u32 EACH = Format::RUNS ? 8 : 1;
+    const Rooms<G, EACH> rooms(f);
     for (u32 c = threadIdx.x; c < columns.count; c += G::THREADS) {
         const u32 column = columns.column(c);
         shared_at<u32>(rooms.column + c * 4) = column;
@@ -414,7 +416,7 @@ DEV void rows_product(const RowsTasks& tasks) {
     __syncthreads();
 
     const u32 steps = (task.k + STEP - 1) / STEP, blocks = Format::RUNS ? task.k / 32 : steps;
-    const Fetch<G, Format::RUNS ? 8 : 1> fetches(rooms, f, task, w, rows, columns.count);
+    const Fetch<G, EACH> fetches(rooms, f, task, w, rows, columns.count);
     auto fetch = [&](u32 step) {
         if (step < steps) {
             fetches.raw(rooms, step);

@@ -27,7 +27,7 @@ struct NarrowFormats {
     DEV void tables(u32, const u32*) {}
 
     template <typename G, typename Take>
-    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& rooms, u32 step, u32 runs,
+    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, const Rooms<G, 8>& rooms, u32 step, u32 runs,
                     float (&v)[G::OUTPUTS], Take take) {
         choose_format(format, [&](auto unpack) { run_values<decltype(unpack)>(raw, own, rooms, step, runs, v, take); });
     }

@@ -36,15 +36,15 @@ struct WideFormats {
     }
 
     template <typename G>
-    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& rooms, u32 step, float (&v)[G::OUTPUTS]) {
+    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, const Rooms<G, 1>& rooms, u32 step, float (&v)[G::OUTPUTS]) {
         choose_format(format, [&](auto unpack) { wide_values<decltype(unpack), BIG>(raw, own, rooms, step, v); });
     }
 };
 
-// 128 rows and 64 columns a block.
-extern "C" __global__ void __launch_bounds__(256, 1) rows_wide(const __grid_constant__ RowsTasks tasks) {
+// 128 rows and 64 columns a block, and two blocks a multiprocessor: with one, its eight warps did not hide each other's waiting.
+extern "C" __global__ void __launch_bounds__(256, 2) rows_wide(const __grid_constant__ RowsTasks tasks) {
     if constexpr (MOST_SHARED > 64) {
-        rows_product<Geometry<8, 8>, WideFormats<true>>(tasks);
+        rows_product<Geometry<8, 8, 0>, WideFormats<true>>(tasks);
     } else {
         __trap();
     }
@@ -72,7 +72,7 @@ struct DenseFormats {
     DEV void tables(u32, const u32*) {}
 
     template <typename G>
-    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& rooms, u32 step, float (&v)[G::OUTPUTS]) {
+    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, const Rooms<G, 1>& rooms, u32 step, float (&v)[G::OUTPUTS]) {
         choose_format(format, [&](auto unpack) { wide_values<decltype(unpack), true>(raw, own, rooms, step, v); });
     }
 };

@@ -85,9 +85,10 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double) {
                 }
                 tasks.order = order.data(); tasks.tiles = tl.data(); tasks.n_tiles = &nt;
             }
-            u32 copies = f.grid == 0 ? 0 : small == 1 ? (f.grid > 512 ? 2 : 4) : f.table_words / (f.grid + f.signs);
-            u32 pad = TM + 8, by = 256 / f.len * f.bytes, rp = ((by + 30) / 16 | 1) * 16;
-            u32 smem = up((f.grid + f.signs) * copies * 4, 16) + 2 * (TM * rp + TN * 256 + TN * 32) + TN * 40; (void)pad;
+            u32 copies = f.grid == 0 ? 0 : small == 1 ? (f.grid > 512 ? 2 : 4) : f.table_words / (f.grid + f.signs) / (iq3 ? 2 : 1);
+            const bool minima = wide ? f.code == 4 || f.code == 6 || f.code == 7 : f.code == 2 || f.code == 4;
+            u32 by = 256 / f.len * f.bytes, rp = ((by + 30) / 16 | 1) * 16;
+            u32 smem = up((f.grid + f.signs) * copies * 4, 16) + 2 * (TM * rp + TN * (256 + (wide ? 4 : 32))) + TN * (minima ? 40 : 8);
             if (c.columns == 70) printf("%s smem %u %s\n", f.name, smem, small == 1 ? "small" : small ? "half" : "big");
             u32 ny = c.experts ? nt + 1 : (outs + TN - 1) / TN;
             if (smem > 232448) continue;

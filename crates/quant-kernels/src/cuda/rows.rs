@@ -89,7 +89,7 @@ const fn number_and_copies(quant: Quant) -> Option<(u32, [u32; 2])> {
         Quant::Q6K | Quant::Q8_0 | Quant::F32 => (0, [0, 0]),
         Quant::Iq2Xxs => (1, [32, 4]),
         Quant::Iq2S => (2, [8, 2]),
-        Quant::Iq3Xxs => (3, [32, 4]),
+        Quant::Iq3Xxs => (3, [16, 4]),
         Quant::Q2K => (4, [0, 0]),
         Quant::Q3K => (5, [0, 0]),
         Quant::Q4K => (6, [0, 0]),
@@ -98,7 +98,7 @@ const fn number_and_copies(quant: Quant) -> Option<(u32, [u32; 2])> {
         Quant::Iq1S => (9, [4, 2]),
         Quant::Iq1M => (10, [4, 2]),
         Quant::Iq2Xs => (11, [16, 4]),
-        Quant::Iq3S => (12, [16, 4]),
+        Quant::Iq3S => (12, [8, 4]),
         Quant::Q4_0 | Quant::F16 => (1, [0, 0]),
         Quant::Q4_1 | Quant::Bf16 => (2, [0, 0]),
         Quant::Q5_0 => (3, [0, 0]),
@@ -146,13 +146,34 @@ pub fn rows_shape(quants: &[Quant], columns: usize, room: u32) -> RowsShape {
     if columns > 32 && room >= LARGE_ROOM && large.smem <= room { large } else { of(64, 32, 1) }
 }
 
+/// Bytes from one row's raw bytes to the next (kernels/include/rows_product.cuh).
+const fn raw_pitch(bytes: u32) -> u32 {
+    (((bytes + 30) / 16) | 1) * 16
+}
+
+/// Bytes of 256 weights.
+fn step_bytes(quant: Quant) -> u32 {
+    (256 / quant.block_len() * quant.block_bytes()) as u32
+}
+
+/// Scales of 256 activations.
+fn scales(quant: Quant) -> u32 {
+    if quant.family() == Some(Family::Narrow) { 8 } else { 1 }
+}
+
+/// Whether sums of activations are kept, too.
+const fn has_minima(quant: Quant) -> bool {
+    matches!(quant, Quant::Q2K | Quant::Q4K | Quant::Q5K | Quant::Q4_1 | Quant::Q5_1)
+}
+
 /// The formula of kernels/include/rows_product.cuh.
 fn smem(quant: Quant, rows: u32, columns: u32, entry: usize) -> u32 {
     let (_, copies) = number_and_copies(quant).unwrap_or_default();
     let table = super::matvec_tables(quant).len() as u32 * copies[entry % 2];
-    let bytes = (256 / quant.block_len() * quant.block_bytes()) as u32;
-    let pitch = (((bytes + 30) / 16) | 1) * 16;
-    (4 * table).next_multiple_of(16) + 2 * (rows * pitch + columns * (256 + 32)) + columns * 40
+    let sums = if has_minima(quant) { 32 } else { 0 };
+    (4 * table).next_multiple_of(16)
+        + 2 * (rows * raw_pitch(step_bytes(quant)) + columns * (256 + 4 * scales(quant)))
+        + columns * (8 + sums)
 }
 
 #[cfg(test)]
@@ -171,9 +192,13 @@ mod tests {
                 assert_eq!((large.rows, small.rows, small.entry), (128, 64, 1), "{}", quant.name());
             }
         }
-        // Q6_K: no table; twice 30 KB as they come and 18 KB of activations; places of 64 columns.
+        // Q6_K: no table; twice 30 KB as they come and 16 KB of activations with a scale each; places of 64 columns.
         let q6_k = rows_shape(&[Quant::Q6K], 64, 227 << 10);
-        assert_eq!(q6_k.smem, 2 * (128 * 240 + 64 * 288) + 64 * 40);
+        assert_eq!(q6_k.smem, 2 * (128 * 240 + 64 * 260) + 64 * 8);
+        // Two blocks of the published model's experts on a multiprocessor of 228 KB, each with one more.
+        for quant in [Quant::Iq2Xxs, Quant::Iq2S, Quant::Iq3Xxs] {
+            assert!(rows_shape(&[quant], 64, 227 << 10).smem <= 113 << 10, "{}", quant.name());
+        }
         let more = rows_shape(&[Quant::Q6K, Quant::Q4K], 65, 227 << 10);
         assert_eq!((more.columns, more.entry), (128, 2));
         // Q2_K would fit Volta's 96 KB.
