@@ -294,7 +294,7 @@ DEV void multiply_halves(const u32 (&raw)[2], const Lane<G>& own, Sums<G>& sums)
                 two_planes(
                     [&](u32 k, u32 group) {
                         const u32 in_chunk = 2 * r + group;
-                        return scaled<U::BIAS, U::SIGNED>(words[k][4 * c + in_chunk], signed_byte_of(scales[k], in_chunk));
+                        return scaled<U::BIAS, U::SIGNED>(words[k][4 * c + in_chunk], signed_of(scales[k], in_chunk));
                     },
                     low[r], high[r]);
             }
