@@ -87,13 +87,15 @@ struct Rooms {
 // made once.
 template <typename G, u32 EACH>
 struct Fetch {
-    static constexpr u32 ROWS = G::TM * 4 / G::THREADS, COLUMNS = G::TN * 16 / G::THREADS, SIXTEENS = 5;
+    static constexpr u32 ROWS = G::TM * 4 / G::THREADS, SIXTEENS = 5;
+    static constexpr u32 COLUMNS = (G::TN * 16 + G::THREADS - 1) / G::THREADS;
     const u8* w[ROWS];    // null: no such row
     u32 offset[COLUMNS];  // of a column's activations
     u32 to_raw, to_x, at, n_columns, bytes, row_bytes, pitch;
     const u8* q;
 
-    __device__ __forceinline__ Fetch(const Rooms<G, EACH>& rooms, const Traits& f, const RowsTask& task, const u8* first, u32 rows, u32 columns)
+    __device__ __forceinline__ Fetch(const Rooms<G, EACH>& rooms, const Traits& f, const RowsTask& task, const u8* first, u32 rows,
+                                     u32 columns)
         : bytes(f.bytes), row_bytes(task.row_bytes), pitch(f.pitch), q(task.q) {
         const u32 row = threadIdx.x / 4, column = threadIdx.x / 16, sixteen = threadIdx.x % 16;
         at = threadIdx.x % 4 * 16;
@@ -149,20 +151,22 @@ struct Fetch {
     }
 };
 
-// Sums of each sixteen of the activations: four signed halves a chunk.
+// Sums of the sixteens of a column's chunk: four signed halves. `x`: where the activations of 256 weights are, of `columns` columns.
+DEV uint2 chunk_sums(u32 x, u32 columns, u32 chunk, u32 column) {
+    i32 sum[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (u32 t = 0; t < 4; t++) {
+        const uint4 four = shared_at<uint4>(x + x_sixteen(columns, chunk, column, t));
+        sum[0] = dp4a(0x01010101u, four.x, sum[0]), sum[1] = dp4a(0x01010101u, four.y, sum[1]);
+        sum[2] = dp4a(0x01010101u, four.z, sum[2]), sum[3] = dp4a(0x01010101u, four.w, sum[3]);
+    }
+    return make_uint2((u32(sum[0]) & 0xffffu) | u32(sum[1]) << 16, (u32(sum[2]) & 0xffffu) | u32(sum[3]) << 16);
+}
+
 template <typename G, u32 EACH>
 DEV void sum_sixteens(const Rooms<G, EACH>& rooms, u32 step) {
     for (u32 i = threadIdx.x; i < G::TN * 4; i += G::THREADS) {
-        const u32 c = i / 4, chunk = i % 4;
-        i32 sum[4] = {0, 0, 0, 0};
-#pragma unroll
-        for (u32 t = 0; t < 4; t++) {
-            const uint4 x = shared_at<uint4>(rooms.x_at(step) + x_sixteen(G::TN, chunk, c, t));
-            sum[0] = dp4a(0x01010101u, x.x, sum[0]), sum[1] = dp4a(0x01010101u, x.y, sum[1]);
-            sum[2] = dp4a(0x01010101u, x.z, sum[2]), sum[3] = dp4a(0x01010101u, x.w, sum[3]);
-        }
-        shared_at<uint2>(rooms.sums + i * 8) =
-            make_uint2((u32(sum[0]) & 0xffffu) | u32(sum[1]) << 16, (u32(sum[2]) & 0xffffu) | u32(sum[3]) << 16);
+        shared_at<uint2>(rooms.sums + i * 8) = chunk_sums(rooms.x_at(step), G::TN, i % 4, i / 4);
     }
 }
 
@@ -370,8 +374,9 @@ DEV void run_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G, 8>& 
             const u32 run = 4 * h + r;
             if (run >= runs) return;
             const uint4 w = make_uint4(words[0][2 * r], words[1][2 * r], words[0][2 * r + 1], words[1][2 * r + 1]);
-            const u32 block[2] = {raw[0] + run * F::BYTES, raw[1] + run * F::BYTES};
-            const float d[2] = {F::d(block[0]), F::d(block[1])}, m[2] = {F::m(block[0]), F::m(block[1])};
+            const u32 four[2] = {raw[0] + 4 * h * F::BYTES, raw[1] + 4 * h * F::BYTES};
+            const float d[2] = {U::d(four[0], r * F::BYTES), U::d(four[1], r * F::BYTES)};
+            const float m[2] = {U::m(four[0], r * F::BYTES), U::m(four[1], r * F::BYTES)};
             own.tiles([&](u32 n) {
                 const uint4 x = own.chunk_of(n, run / 2);
                 i32 c[4];
@@ -379,7 +384,7 @@ DEV void run_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G, 8>& 
 #pragma unroll
                 for (u32 e = 0; e < 4; e++) {
                     const u32 column = n * 8 + 2 * own.t + e % 2, k = e / 2;
-                    const float scale = shared_at<float>(dx + column * 32 + run * 4);
+                    const float scale = shared_beyond<float>(dx + 2 * own.t * 32 + h * 16, n * 8 * 32 + e % 2 * 32 + r * 4);
                     float value = (d[k] * scale) * float(c[e] >> U::SHIFT);
                     if constexpr (U::MINIMA) {
                         const uint2 sums = shared_at<uint2>(rooms.sums + (column * 4 + run / 2) * 8);

@@ -1,6 +1,5 @@
 // From a block's bytes to the bytes that are multiplied: formats with a codebook, whose entries are eight weights or four. A format
 // has
-//   ONE     both groups of a run have the same scale
 //   CHOSEN          entries choose among eight values
 // and either
 //   UP, DOWN  the eight values that entries choose from; selectors(raw, r, book, sel): four entries
@@ -25,7 +24,7 @@ struct RowsBook : Codebook<GRID, COPIES> {
 
 template <typename F>
 struct UnpackBook : Unpacked<F> {
-    static constexpr bool BOOK = true, ONE = false;
+    static constexpr bool BOOK = true;
 };
 
 // ---- entries that choose among eight values
@@ -60,7 +59,7 @@ struct UnpackIq1S : UnpackIq1<Iq1S> {
 
     template <typename Book>
     DEV u32 selectors(u32 raw, u32 r, const Book& book, u32 (&out)[4]) {
-        const u32 index = Raw(raw + 2, 4 * r).word(0), head = shared_beyond<u16>(raw + 2 * r, 34);
+        const u32 index = Raw(raw, 4 * r, 2).word(0), head = shared_beyond<u16>(raw + 2 * r, 34);
         const u32 down = head & 0x8000u ? THIRD_BITS : 0;
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
@@ -95,7 +94,7 @@ struct UnpackIq2Xxs : UnpackIq2<Iq2Xxs> {
 
     template <typename Book>
     DEV u32 selectors(u32 raw, u32 r, const Book& book, u32 (&out)[4]) {
-        const uint2 code = Raw(raw + 2, 8 * r).two(0);
+        const uint2 code = Raw(raw, 8 * r, 2).two(0);
 #pragma unroll
         for (u32 j = 0; j < 4; j++) out[j] = book.template entry<255>(code.x, 8 * j) | book.template sign<127>(code.y, 7 * j);
         return code.y >> 28;
@@ -108,7 +107,7 @@ DEV u32 two_nibbles(u32 byte) { return (byte & 15) | (byte & 0xf0u) << 4; }
 struct UnpackIq2Xs : UnpackIq2<Iq2Xs> {
     template <typename Book>
     DEV u32 selectors(u32 raw, u32 r, const Book& book, u32 (&out)[4]) {
-        const uint2 code = Raw(raw + 2, 8 * r).two(0);
+        const uint2 code = Raw(raw, 8 * r, 2).two(0);
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
             const u32 at = 16 * (j % 2), word = j / 2 ? code.y : code.x;
@@ -121,7 +120,7 @@ struct UnpackIq2Xs : UnpackIq2<Iq2Xs> {
 struct UnpackIq2S : UnpackIq2<Iq2S> {
     template <typename Book>
     DEV u32 selectors(u32 raw, u32 r, const Book& book, u32 (&out)[4]) {
-        const Raw in(raw + 2, 4 * r);
+        const Raw in(raw, 4 * r, 2);
         const u32 index = in.word(0), signs = in.word(32), high = shared_beyond<u8>(raw + r, 66);
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
@@ -146,8 +145,8 @@ struct UnpackIq3 : UnpackBook<F> {
 struct UnpackIq3Xxs : UnpackIq3<Iq3Xxs> {
     template <typename Book>
     DEV u32 run(u32 raw, u32 r, const Book& book, u32 (&out)[8]) {
-        const uint2 index = Raw(raw + 2, 8 * r).two(0);
-        const u32 signs = Raw(raw + 2, 4 * r).word(64);
+        const uint2 index = Raw(raw, 8 * r, 2).two(0);
+        const u32 signs = Raw(raw, 4 * r, 2).word(64);
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
             const u32 at = 16 * (j % 2), word = j / 2 ? index.y : index.x, sign = book.template sign<127>(signs, 7 * j);
@@ -161,11 +160,12 @@ struct UnpackIq3Xxs : UnpackIq3<Iq3Xxs> {
 struct UnpackIq3S : UnpackIq3<Iq3S> {
     template <typename Book>
     DEV u32 run(u32 raw, u32 r, const Book& book, u32 (&out)[8]) {
-        const uint2 index = Raw(raw + 2, 8 * r).two(0);
-        const u32 high = shared_beyond<u8>(raw + r, 66), signs = Raw(raw + 2, 4 * r).word(72);
+        const uint2 index = Raw(raw, 8 * r, 2).two(0);
+        const u32 high = shared_beyond<u8>(raw + r, 66), signs = Raw(raw, 4 * r, 2).word(72);
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
-            const u32 word = (j / 2 ? index.y : index.x) >> (16 * (j % 2)), ninth = high >> (2 * j), sign = book.template sign<255>(signs, 8 * j);
+            const u32 word = (j / 2 ? index.y : index.x) >> (16 * (j % 2)), ninth = high >> (2 * j);
+            const u32 sign = book.template sign<255>(signs, 8 * j);
             out[2 * j] = negated(book.template entry<511>((word & 255) | (ninth & 1) << 8, 0), byte_masks(sign));
             out[2 * j + 1] =
                 negated(book.template entry<511>((word >> 8 & 255) | (ninth >> 1 & 1) << 8, 0), byte_masks(sign + sign));

@@ -8,4 +8,6 @@ TABLE = {
         $0[2] = dot(low, left, $0[2]), $0[3] = dot(low, right, $0[3]);
     }''',
 'add_product_32': 'add_product_16<UNSIGNED>($0, $1.x, $1.y, $2); add_product_16<UNSIGNED>($0, $1.z, $1.w, $3);',
-'product_32': 'for (auto& x : $0) x = 0; add_product_16<false>($0, $1.x, $1.y, $2); add_product_16<false>($0, $1.z, $1.w, $3);'}
+'product_32': 'for (auto& x : $0) x = 0; add_product_16<false>($0, $1.x, $1.y, $2); add_product_16<false>($0, $1.z, $1.w, $3);',
+'keep_as_is': '',
+'product_16': 'for (auto& x : $0) x = 0; add_product_16<false>($0, $1, $2, $3);'}
