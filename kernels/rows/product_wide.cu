@@ -77,14 +77,10 @@ struct DenseFormats {
     }
 };
 
-// 128 columns, where there are that many: they share what unpacking takes. 128 rows; or, where two blocks have room, 64 each: eight
-// warps that begin each step together all unpack, then all multiply.
-constexpr bool TWO_DOUBLES = MOST_SHARED > 200;
-
-extern "C" __global__ void __launch_bounds__(TWO_DOUBLES ? 128 : 256, TWO_DOUBLES ? 2 : 1)
-    rows_wide_double(const __grid_constant__ RowsTasks tasks) {
+// 128 and 128: where there are that many columns, they share what unpacking takes.
+extern "C" __global__ void __launch_bounds__(256, 1) rows_wide_double(const __grid_constant__ RowsTasks tasks) {
     if constexpr (MOST_SHARED > 99) {
-        rows_product<Geometry<(TWO_DOUBLES ? 4 : 8), 16, 0>, DenseFormats>(tasks);
+        rows_product<Geometry<8, 16, 0>, DenseFormats>(tasks);
     } else {
         __trap();
     }

@@ -81,7 +81,7 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double, std::t
             auto& out = small ? got2 : got;
             for (auto& x : out) x = 0.125f;
             t.y = out.data();
-            u32 TM = small == 1 || (small == 2 && ROOM > 200) ? 64 : small == 3 ? 32 : 128, TN = small > 2 ? 8 : small == 2 ? 128 : small == 1 || !wide ? 32 : 64;
+            u32 TM = small == 1 ? 64 : small == 3 ? 32 : 128, TN = small > 2 ? 8 : small == 2 ? 128 : small == 1 || !wide ? 32 : 64;
             u32 blocks = (c.rows + TM - 1) / TM * c.parts;
             tasks.first_block[1] = blocks;
             std::vector<u32> order, tl; u32 nt = 0;
@@ -104,7 +104,7 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double, std::t
             if (c.columns == 70) printf("%s smem %u %s\n", f.name, smem, small == 0 ? "big" : small == 1 ? "small" : small == 2 ? "double" : small == 3 ? "few" : "few, book");
             u32 ny = c.experts ? nt + 1 : (outs + TN - 1) / TN;
             if (smem > ROOM << 10) continue;
-            if (small == 1) launch(rows_small, {blocks, ny, 1}, 128, smem, tasks); else if (small > 2) launch(small == 3 ? few : book_few, {blocks, ny, 1}, 256, smem, tasks); else launch(small == 2 ? rows_double : rows_big, {blocks, ny, 1}, 2 * TM, smem, tasks);
+            if (small == 1) launch(rows_small, {blocks, ny, 1}, 128, smem, tasks); else if (small > 2) launch(small == 3 ? few : book_few, {blocks, ny, 1}, 256, smem, tasks); else launch(small == 2 ? rows_double : rows_big, {blocks, ny, 1}, 256, smem, tasks);
             char name[100]; snprintf(name, sizeof name, "%s %u x %u, %u columns, %u parts %d", f.name, c.rows, c.k, c.columns, c.parts, small);
             same(name, out.data(), want.data(), want.size());
         }

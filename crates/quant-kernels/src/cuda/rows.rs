@@ -119,9 +119,6 @@ pub fn rows_format(quant: Quant) -> Option<u32> {
 /// Chips that give a block less than this have only the small entries (kernels/include/products.cuh).
 const LARGE_ROOM: u32 = 99 << 10;
 
-/// With more than this, blocks for 128 columns have 64 rows.
-const TWO_DOUBLES: u32 = 200 << 10;
-
 /// Columns of the entries for few vectors.
 const FEW: u32 = 8;
 
@@ -151,11 +148,10 @@ pub fn rows_shape(quants: &[Quant], columns: usize, room: u32) -> RowsShape {
             return few;
         }
     }
-    // Two blocks of 64 rows where a multiprocessor has room for them (kernels/rows/product_wide.cu).
-    let double = of(if room > TWO_DOUBLES { 64 } else { 128 }, 128, 2);
+    let double = of(128, 128, 2);
     let dense = quants.iter().all(|quant| matches!(quant, Quant::Q4K | Quant::Q5K | Quant::Q6K));
     if dense && columns > 64 && room > LARGE_ROOM && double.smem <= room {
-        return double;
+        return RowsShape { threads: 256, ..double };
     }
     let large = of(128, if wide { 64 } else { 32 }, 0);
     // With few columns most of a large block's products would be for nothing.
@@ -233,9 +229,6 @@ mod tests {
         }
         let more = rows_shape(&[Quant::Q6K, Quant::Q4K], 65, 227 << 10);
         assert_eq!((more.columns, more.entry), (128, 2));
-        assert_eq!((more.rows, more.threads), (64, 128));
-        assert!(more.smem <= 113 << 10, "{}", more.smem);
-        assert_eq!(rows_shape(&[Quant::Q6K], 65, 163 << 10).threads, 256);
         // Q2_K would fit Volta's 96 KB.
         assert_eq!(rows_shape(&[Quant::Q2K], 2048, 96 << 10).entry, 1);
         assert_eq!(rows_shape(&[Quant::Q6K, Quant::Iq2S], 65, 227 << 10).columns, 64);
