@@ -33,7 +33,8 @@ TABLE = {
     'copy_stretch': 'emu::copy_stretch($0, $1, $2, $3);',
     'arrivals_wait': 'emu::arrivals_wait($0, $1);',
     'load_fresh': 'return *$0;',
-    'near_reciprocal': 'return 1.0f / $0;',
+    # A unit of the last place too large, right, or one too small: what is made of it must not depend on that.
+    'near_reciprocal': 'const u32 r = __float_as_uint(1.0f / $0); return bits(r + (r * 2654435761u >> 16) % 3 - 1);',
     'load_fresh4': 'return *reinterpret_cast<const float4*>($0);',
     'fresh': 'return *$0;',
     'fresh_key': 'return *$0;',
@@ -44,6 +45,8 @@ TABLE = {
     'mma_s8_16832': 'emu::mma_s8_16832($0, $1, $2, $3, $4, $5, $6);',
     'add_product_16': 'emu::add_product_16<$T0>($0, $1, $2, $3);',
     'add_product_32': 'emu::add_product_32<$T0>($0, $1.x, $1.y, $1.z, $1.w, $2, $3);',
+    'product_16': '$0[0] = $0[1] = $0[2] = $0[3] = 0; emu::add_product_16<false>($0, $1, $2, $3);',
+    'keep_as_is': 'asm volatile("" : "+r"($0));',
     'product_32': '$0[0] = $0[1] = $0[2] = $0[3] = 0; emu::add_product_32<false>($0, $1.x, $1.y, $1.z, $1.w, $2, $3);',
 }
 
@@ -131,6 +134,12 @@ KNOWN = {
     },
     'nearest_half': {
         '"cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x)',
+    },
+    'product_16': {
+        '"mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};" : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3]) : "r"(a0), "r"(a1), "r"(b), "r"(0)',
+    },
+    'keep_as_is': {
+        '"" : "+r"(x)',
     },
     'product_32': {
         '"mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};" : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3]) : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "r"(b0), "r"(b1), "r"(0)',

@@ -70,3 +70,15 @@ DEV void product_32(i32 (&c)[4], const uint4& a, u32 b0, u32 b1) {
     add_product_16<false>(c, a.z, a.w, b1);
 #endif
 }
+
+// c = a * b, 16 deep, with signs.
+DEV void product_16(i32 (&c)[4], u32 a0, u32 a1, u32 b) {
+#if __CUDA_ARCH__ >= 800
+    asm("mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%7, %7, %7, %7};"
+        : "=r"(c[0]), "=r"(c[1]), "=r"(c[2]), "=r"(c[3])
+        : "r"(a0), "r"(a1), "r"(b), "r"(0));
+#else
+    c[0] = c[1] = c[2] = c[3] = 0;
+    add_product_16<false>(c, a0, a1, b);
+#endif
+}

@@ -10,10 +10,10 @@
 
 constexpr u32 STEP = 256;
 
-// Sizes of a variant: WARPS warps of 16 rows and NT * 8 columns each.
-template <u32 WARPS_, u32 NT_>
+// Sizes of a variant: WARPS warps of 16 rows and NT * 8 columns each. HELD: levels of the tree that registers hold.
+template <u32 WARPS_, u32 NT_, u32 HELD_ = 1>
 struct Geometry {
-    static constexpr u32 WARPS = WARPS_, NT = NT_;
+    static constexpr u32 WARPS = WARPS_, NT = NT_, HELD = HELD_;
     static constexpr u32 TM = WARPS * 16, TN = NT * 8, THREADS = WARPS * WARP, OUTPUTS = NT * 4;
 };
 
@@ -27,23 +27,17 @@ struct Traits {
 // in different banks.
 constexpr u32 raw_pitch(u32 bytes) { return ((bytes + 15 + 15) / 16 | 1) * 16; }
 
-// Copies of a codebook's entries in shared memory.
+// Copies of a codebook's entries in shared memory. IQ3's blocks are so long that with all copies there were no place for two blocks on a
+// multiprocessor of 228 KB.
 template <typename F, bool BIG>
 constexpr u32 book_copies() {
-    return BIG ? F::COPIES : F::GRID > 512 ? 2 : F::GRID > 0 ? 4 : 1;
-}
-
-// Words of the tables of values times scales.
-template <typename U>
-constexpr u32 value_words() {
-    if constexpr (U::BOOK) return 4 * U::SCALES;
-    return 0;
+    return BIG ? F::COPIES / (F::BYTES > 96 ? 2 : 1) : F::GRID > 512 ? 2 : F::GRID > 0 ? 4 : 1;
 }
 
 template <typename U, bool BIG>
 DEV Traits traits_of() {
     typedef typename U::Source F;
-    const u32 words = (F::GRID + F::SIGNS) * book_copies<F, BIG>() + value_words<U>();
+    const u32 words = (F::GRID + F::SIGNS) * book_copies<F, BIG>();
     return {U::BYTES, raw_pitch(U::BYTES), words, U::MINIMA};
 }
 
@@ -65,46 +59,43 @@ DEV void make_tables(const u32* book) {
             }
         }
     }
-    if constexpr (value_words<U>() > 0) {
-        for (u32 i = threadIdx.x; i < value_words<U>(); i += blockDim.x) {
-            shared_at<u32>(4 * (WORDS + i)) = table_word<U>(i / 4, i % 4);
-        }
-    }
 }
 
-// Places in shared memory. In bytes:
+// Places in shared memory; a column has EACH scales a step. In bytes:
 //
-//   all = round_up(4 * table words, 16) + 2 * (TM * raw_pitch + TN * 256 + TN * 32) + TN * 40
-template <typename G>
+//   all = round_up(4 * table words, 16) + 2 * (TM * raw_pitch + TN * (256 + 4 * EACH)) + TN * (8 + (minima ? 32 : 0))
+template <typename G, u32 EACH>
 struct Rooms {
-    static constexpr u32 X = G::TN * STEP;
-    u32 raw, raw_bytes, x, dx, sums, vector, column;
+    static constexpr u32 X = G::TN * STEP, DX = G::TN * EACH * 4;
+    u32 raw, raw_bytes, x, dx, vector, column, sums;
 
     __device__ __forceinline__ Rooms(const Traits& f) {
         raw = (f.table_words * 4 + 15) & ~15u;
         raw_bytes = G::TM * f.pitch;
         x = raw + 2 * raw_bytes;
-        dx = x + 2 * X;                       // two of [TN][8] floats
-        sums = dx + 2 * G::TN * 32;           // [TN][4] pairs of words: sums of the activations' sixteens
-        vector = sums + G::TN * 32;           // [TN]: of which activations
+        dx = x + 2 * X;                       // two of [TN][EACH] floats
+        vector = dx + 2 * DX;                 // [TN]: of which activations
         column = vector + G::TN * 4;          // [TN]: and to which column of the result
+        sums = column + G::TN * 4;            // [TN][4] pairs of words: sums of the activations' sixteens, where there are minima
     }
     __device__ __forceinline__ u32 raw_at(u32 step) const { return raw + step % 2 * raw_bytes; }
     __device__ __forceinline__ u32 x_at(u32 step) const { return x + step % 2 * X; }
-    __device__ __forceinline__ u32 dx_at(u32 step) const { return dx + step % 2 * G::TN * 32; }
+    __device__ __forceinline__ u32 dx_at(u32 step) const { return dx + step % 2 * DX; }
 };
 
 // What a thread fetches each step: sixteens of raw bytes, four lanes a row, and of activations, sixteen lanes a column. Addresses are
 // made once.
 template <typename G, u32 EACH>
 struct Fetch {
-    static constexpr u32 ROWS = G::TM * 4 / G::THREADS, COLUMNS = G::TN * 16 / G::THREADS, SIXTEENS = 5;
+    static constexpr u32 ROWS = G::TM * 4 / G::THREADS, SIXTEENS = 5;
+    static constexpr u32 COLUMNS = (G::TN * 16 + G::THREADS - 1) / G::THREADS;
     const u8* w[ROWS];    // null: no such row
     u32 offset[COLUMNS];  // of a column's activations
     u32 to_raw, to_x, at, n_columns, bytes, row_bytes, pitch;
     const u8* q;
 
-    __device__ __forceinline__ Fetch(const Rooms<G>& rooms, const Traits& f, const RowsTask& task, const u8* first, u32 rows, u32 columns)
+    __device__ __forceinline__ Fetch(const Rooms<G, EACH>& rooms, const Traits& f, const RowsTask& task, const u8* first, u32 rows,
+                                     u32 columns)
         : bytes(f.bytes), row_bytes(task.row_bytes), pitch(f.pitch), q(task.q) {
         const u32 row = threadIdx.x / 4, column = threadIdx.x / 16, sixteen = threadIdx.x % 16;
         at = threadIdx.x % 4 * 16;
@@ -123,7 +114,7 @@ struct Fetch {
         }
     }
 
-    __device__ __forceinline__ void raw(const Rooms<G>& rooms, u32 step) const {
+    __device__ __forceinline__ void raw(const Rooms<G, EACH>& rooms, u32 step) const {
         const u32 count = min(bytes, row_bytes - step * bytes), to = to_raw + step % 2 * rooms.raw_bytes;
 #pragma unroll
         for (u32 i = 0; i < ROWS; i++) {
@@ -138,9 +129,9 @@ struct Fetch {
         }
     }
 
-    __device__ __forceinline__ void x(const Rooms<G>& rooms, const RowsTask& task, u32 step) const {
+    __device__ __forceinline__ void x(const Rooms<G, EACH>& rooms, const RowsTask& task, u32 step) const {
         const u8* from = q + step * STEP;
-        const u32 to = to_x + step % 2 * Rooms<G>::X;
+        const u32 to = to_x + step % 2 * Rooms<G, EACH>::X;
 #pragma unroll
         for (u32 i = 0; i < COLUMNS; i++) {
             const u32 before = i * (G::THREADS / 16);
@@ -160,20 +151,22 @@ struct Fetch {
     }
 };
 
-// Sums of each sixteen of the activations: four signed halves a chunk.
-template <typename G>
-DEV void sum_sixteens(const Rooms<G>& rooms, u32 step) {
-    for (u32 i = threadIdx.x; i < G::TN * 4; i += G::THREADS) {
-        const u32 c = i / 4, chunk = i % 4;
-        i32 sum[4] = {0, 0, 0, 0};
+// Sums of the sixteens of a column's chunk: four signed halves. `x`: where the activations of 256 weights are, of `columns` columns.
+DEV uint2 chunk_sums(u32 x, u32 columns, u32 chunk, u32 column) {
+    i32 sum[4] = {0, 0, 0, 0};
 #pragma unroll
-        for (u32 t = 0; t < 4; t++) {
-            const uint4 x = shared_at<uint4>(rooms.x_at(step) + x_sixteen(G::TN, chunk, c, t));
-            sum[0] = dp4a(0x01010101u, x.x, sum[0]), sum[1] = dp4a(0x01010101u, x.y, sum[1]);
-            sum[2] = dp4a(0x01010101u, x.z, sum[2]), sum[3] = dp4a(0x01010101u, x.w, sum[3]);
-        }
-        shared_at<uint2>(rooms.sums + i * 8) =
-            make_uint2((u32(sum[0]) & 0xffffu) | u32(sum[1]) << 16, (u32(sum[2]) & 0xffffu) | u32(sum[3]) << 16);
+    for (u32 t = 0; t < 4; t++) {
+        const uint4 four = shared_at<uint4>(x + x_sixteen(columns, chunk, column, t));
+        sum[0] = dp4a(0x01010101u, four.x, sum[0]), sum[1] = dp4a(0x01010101u, four.y, sum[1]);
+        sum[2] = dp4a(0x01010101u, four.z, sum[2]), sum[3] = dp4a(0x01010101u, four.w, sum[3]);
+    }
+    return make_uint2((u32(sum[0]) & 0xffffu) | u32(sum[1]) << 16, (u32(sum[2]) & 0xffffu) | u32(sum[3]) << 16);
+}
+
+template <typename G, u32 EACH>
+DEV void sum_sixteens(const Rooms<G, EACH>& rooms, u32 step) {
+    for (u32 i = threadIdx.x; i < G::TN * 4; i += G::THREADS) {
+        shared_at<uint2>(rooms.sums + i * 8) = chunk_sums(rooms.x_at(step), G::TN, i % 4, i / 4);
     }
 }
 
@@ -185,7 +178,9 @@ struct Lane {
 
     // Places are those of x_sixteen, in parts: what depends on the lane is made once, and the rest is known to the compiler. The
     // exchange of sixteens is the same for columns that are eight apart.
-    __device__ __forceinline__ u32 exchanged(u32 sixteen) const { return (sixteen ^ (g >> 1 & 3)) << 4; }
+    __device__ __forceinline__ u32 exchanged(u32 sixteen, u32 chunk) const {
+        return (sixteen ^ (g >> 1 & 3) ^ exchange_of(chunk)) << 4;
+    }
 
     // `of(n)` for all tiles of eight columns: those that have none as well, since to ask would cut the products apart.
     template <typename Of>
@@ -195,13 +190,13 @@ struct Lane {
     }
     // Column g of a tile: this lane's words of a chunk.
     __device__ __forceinline__ uint4 chunk_of(u32 n, u32 chunk) const {
-        return shared_at<uint4>(x + exchanged(t) + (chunk * G::TN + n * 8) * CHUNK);
+        return shared_beyond<uint4>(x + exchanged(t, chunk), (chunk * G::TN + n * 8) * CHUNK);
     }
     // Where word i of both groups of a run is.
     __device__ __forceinline__ u32 words_at(u32 run, u32 i) const {
-        return x + run / 2 * (G::TN * CHUNK) + run % 2 * 8 + exchanged(i);
+        return x + run / 2 * (G::TN * CHUNK) + run % 2 * 8 + exchanged(i, run / 2);
     }
-    __device__ __forceinline__ uint2 words_of(u32 n, u32 at) const { return shared_at<uint2>(at + n * 8 * CHUNK); }
+    __device__ __forceinline__ uint2 words_of(u32 n, u32 at) const { return shared_beyond<uint2>(at, n * 8 * CHUNK); }
 };
 
 // Sums of a step, of low and of high digits.
@@ -248,22 +243,21 @@ DEV void multiply_run(const Lane<G>& own, u32 run, Sums<G>& sums, Of digits) {
 
 // A step of a format whose entries choose among eight values; run t of each half is this lane's.
 template <typename U, typename Book, typename G>
-DEV void multiply_chosen(const u32 (&raw)[2], const Lane<G>& own, const Book& book, u32 values, Sums<G>& sums) {
+DEV void multiply_chosen(const u32 (&raw)[2], const Lane<G>& own, const Book& book, Sums<G>& sums) {
 #pragma unroll 1
     for (u32 run = own.t; run < 8; run += 4) {
         u32 selector[2][4];
-        uint4 table[2][2];
+        uint4 values[2][2];
 #pragma unroll
         for (u32 k = 0; k < 2; k++) {
-            U::selectors(raw[k], run, book, selector[k]);
-            const u32 scales = U::scales(raw[k], run);
-#pragma unroll
-            for (u32 group = 0; group < 2; group++) table[k][group] = shared_at<uint4>(values + byte_of(scales, group) * 16);
+            const u32 scales = U::selectors(raw[k], run, book, selector[k]);
+            values[k][0] = eight_times<U>(2 * byte_of(scales, 0) + 1);
+            values[k][1] = U::ONE ? values[k][0] : eight_times<U>(2 * byte_of(scales, 1) + 1);
         }
         multiply_run(own, run, sums, [&](u32 k, u32 group, u32 i) -> Digits {
             const u32 by = selector[k][2 * group + i / 2] >> (i % 2 * 16);
-            const uint4& t = table[k][group];
-            return {choose(t.x, t.y, by), choose(t.z, t.w, by)};
+            const uint4& v = values[k][group];
+            return {choose(v.x, v.y, by), choose(v.z, v.w, by)};
         });
     }
 }
@@ -277,10 +271,9 @@ DEV void multiply_entries(const u32 (&raw)[2], const Lane<G>& own, const Book& b
         i32 scale[2][2];
 #pragma unroll
         for (u32 k = 0; k < 2; k++) {
-            U::run(raw[k], run, book, words[k]);
-            const u32 scales = U::scales(raw[k], run);
+            const u32 scales = U::run(raw[k], run, book, words[k]);
 #pragma unroll
-            for (u32 group = 0; group < 2; group++) scale[k][group] = i32(2 * byte_of(scales, group) + 1);
+            for (u32 group = 0; group < 2; group++) scale[k][group] = i32(2 * byte_of(scales, U::ONE ? 0 : group) + 1);
         }
         multiply_run(own, run, sums, [&](u32 k, u32 group, u32 i) {
             return scaled<U::BIAS, U::SIGNED>(words[k][4 * group + i], scale[k][group]);
@@ -305,7 +298,7 @@ DEV void multiply_halves(const u32 (&raw)[2], const Lane<G>& own, Sums<G>& sums)
                 two_planes(
                     [&](u32 k, u32 group) {
                         const u32 in_chunk = 2 * r + group;
-                        return scaled<U::BIAS, U::SIGNED>(words[k][4 * c + in_chunk], signed_byte_of(scales[k], in_chunk));
+                        return scaled<U::BIAS, U::SIGNED>(words[k][4 * c + in_chunk], signed_of(scales[k], in_chunk));
                     },
                     low[r], high[r]);
             }
@@ -324,14 +317,14 @@ DEV u32 column_of(u32 t, u32 i) { return i / 4 * 8 + 2 * t + i % 2; }
 
 // A step's value of each output: formats with 256 weights a block.
 template <typename U, bool BIG, typename G>
-DEV void wide_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& rooms, u32 step, float (&v)[G::OUTPUTS]) {
+DEV void wide_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G, 1>& rooms, u32 step, float (&v)[G::OUTPUTS]) {
     typedef typename U::Source F;
     Sums<G> sums;
     if constexpr (U::BOOK) {
         constexpr u32 COPIES = book_copies<F, BIG>();
-        const Codebook<F::GRID, COPIES> book = {threadIdx.x % COPIES * 4};
-        if constexpr (U::SCALES > 0) {
-            multiply_chosen<U>(raw, own, book, (F::GRID + F::SIGNS) * COPIES * 4, sums);
+        const RowsBook<F::GRID, COPIES> book = {{threadIdx.x % COPIES * 4}};
+        if constexpr (U::CHOSEN) {
+            multiply_chosen<U>(raw, own, book, sums);
         } else {
             multiply_entries<U>(raw, own, book, sums);
         }
@@ -342,7 +335,7 @@ DEV void wide_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& ro
     const float d[2] = {F::d(raw[0]), F::d(raw[1])};
 #pragma unroll
     for (u32 n = 0; n < G::NT; n++) {
-        const float2 x = shared_at<float2>(dx + (n * 8 + 2 * own.t) * 4);
+        const float2 x = shared_beyond<float2>(dx + 2 * own.t * 4, n * 8 * 4);
         v[4 * n] = (d[0] * x.x) * float(sums.at(n, 0)), v[4 * n + 1] = (d[0] * x.y) * float(sums.at(n, 1));
         v[4 * n + 2] = (d[1] * x.x) * float(sums.at(n, 2)), v[4 * n + 3] = (d[1] * x.y) * float(sums.at(n, 3));
     }
@@ -367,7 +360,7 @@ DEV void wide_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& ro
 
 // The values of a step's runs of 32 weights, one after the other: formats with a factor for each. `take(run, v)`.
 template <typename U, typename G, typename Take>
-DEV void run_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& rooms, u32 step, u32 runs, float (&v)[G::OUTPUTS],
+DEV void run_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G, 8>& rooms, u32 step, u32 runs, float (&v)[G::OUTPUTS],
                     Take take) {
     typedef typename U::Source F;
     const u32 dx = rooms.dx_at(step);
@@ -381,8 +374,9 @@ DEV void run_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& roo
             const u32 run = 4 * h + r;
             if (run >= runs) return;
             const uint4 w = make_uint4(words[0][2 * r], words[1][2 * r], words[0][2 * r + 1], words[1][2 * r + 1]);
-            const u32 block[2] = {raw[0] + run * F::BYTES, raw[1] + run * F::BYTES};
-            const float d[2] = {F::d(block[0]), F::d(block[1])}, m[2] = {F::m(block[0]), F::m(block[1])};
+            const u32 four[2] = {raw[0] + 4 * h * F::BYTES, raw[1] + 4 * h * F::BYTES};
+            const float d[2] = {U::d(four[0], r * F::BYTES), U::d(four[1], r * F::BYTES)};
+            const float m[2] = {U::m(four[0], r * F::BYTES), U::m(four[1], r * F::BYTES)};
             own.tiles([&](u32 n) {
                 const uint4 x = own.chunk_of(n, run / 2);
                 i32 c[4];
@@ -390,7 +384,7 @@ DEV void run_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& roo
 #pragma unroll
                 for (u32 e = 0; e < 4; e++) {
                     const u32 column = n * 8 + 2 * own.t + e % 2, k = e / 2;
-                    const float scale = shared_at<float>(dx + column * 32 + run * 4);
+                    const float scale = shared_beyond<float>(dx + 2 * own.t * 32 + h * 16, n * 8 * 32 + e % 2 * 32 + r * 4);
                     float value = (d[k] * scale) * float(c[e] >> U::SHIFT);
                     if constexpr (U::MINIMA) {
                         const uint2 sums = shared_at<uint2>(rooms.sums + (column * 4 + run / 2) * 8);
@@ -415,7 +409,8 @@ DEV void rows_product(const RowsTasks& tasks) {
     const RowsTask& task = tasks.task[place.task];
     const u32 rows = place.end - place.first;
     const Traits f = Format::traits(task.format);
-    const Rooms<G> rooms(f);
+    constexpr u32 EACH = Format::RUNS ? 8 : 1;
+    const Rooms<G, EACH> rooms(f);
     for (u32 c = threadIdx.x; c < columns.count; c += G::THREADS) {
         const u32 column = columns.column(c);
         shared_at<u32>(rooms.column + c * 4) = column;
@@ -426,7 +421,7 @@ DEV void rows_product(const RowsTasks& tasks) {
     __syncthreads();
 
     const u32 steps = (task.k + STEP - 1) / STEP, blocks = Format::RUNS ? task.k / 32 : steps;
-    const Fetch<G, Format::RUNS ? 8 : 1> fetches(rooms, f, task, w, rows, columns.count);
+    const Fetch<G, EACH> fetches(rooms, f, task, w, rows, columns.count);
     auto fetch = [&](u32 step) {
         if (step < steps) {
             fetches.raw(rooms, step);
@@ -437,22 +432,12 @@ DEV void rows_product(const RowsTasks& tasks) {
     const u32 first = threadIdx.x / WARP * 16, g = threadIdx.x % WARP / 4;
     Lane<G> own = {g, threadIdx.x % 4, 0};
     // k is at most 2^18.
-    constexpr u32 HELD = G::NT > 8 ? 0 : 1, MORE = (Format::RUNS ? 13 : 10) - HELD;
-    Partials<G::OUTPUTS, HELD, MORE> partials;
+    constexpr u32 MORE = (Format::RUNS ? 13 : 10) - G::HELD;
+    Partials<G::OUTPUTS, G::HELD, MORE> partials;
     float more[MORE][G::OUTPUTS];
     u32 total = 1;
     while (total < blocks) total *= 2;
-    // The last partial makes the sums whole.
-    auto take = [&](float(&v)[G::OUTPUTS], u32 index) {
-        if (!partials.push(v, index, total, more)) return;
-#pragma unroll
-        for (u32 i = 0; i < G::OUTPUTS; i++) {
-            const u32 row = first + row_of(g, i), column = column_of(own.t, i);
-            if (row < rows && column < columns.count) {
-                task.y[size_t(shared_at<u32>(rooms.column + column * 4)) * task.stride + place.first + row] = v[i];
-            }
-        }
-    };
+    float v[G::OUTPUTS];
     fetch(0);
 #pragma unroll 1
     for (u32 step = 0; step < steps; step++) {
@@ -472,20 +457,27 @@ DEV void rows_product(const RowsTasks& tasks) {
             const u32 row = first + g + 8 * k;
             raw[k] = rooms.raw_at(step) + row * f.pitch + ((skew + row * task.row_bytes) & 15);
         }
-        float v[G::OUTPUTS];
         if constexpr (Format::RUNS) {
-            Format::values(task.format, raw, own, rooms, step, blocks - 8 * step, v, [&](u32 run) { take(v, 8 * step + run); });
+            Format::values(task.format, raw, own, rooms, step, blocks - 8 * step, v,
+                           [&](u32 run) { partials.push(v, 8 * step + run, total, more); });
         } else {
             Format::values(task.format, raw, own, rooms, step, v);
-            take(v, step);
+            partials.push(v, step, total, more);
         }
     }
     // Partials that do not exist are +0.
 #pragma unroll 1
     for (u32 index = blocks; index < total; index++) {
-        float v[G::OUTPUTS];
 #pragma unroll
         for (u32 i = 0; i < G::OUTPUTS; i++) v[i] = 0.0f;
-        take(v, index);
+        partials.push(v, index, total, more);
+    }
+    // The last partial has made the sums whole.
+#pragma unroll
+    for (u32 i = 0; i < G::OUTPUTS; i++) {
+        const u32 row = first + row_of(g, i), column = column_of(own.t, i);
+        if (row < rows && column < columns.count) {
+            task.y[size_t(shared_at<u32>(rooms.column + column * 4)) * task.stride + place.first + row] = v[i];
+        }
     }
 }

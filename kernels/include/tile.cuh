@@ -13,8 +13,17 @@
 
 constexpr u32 CHUNK = 64;
 
+// `shared_at` with a distance that the compiler knows, which then goes into the instruction: a sum of two u32 may wrap, so it would
+// be made first, one instruction for each read.
+template <typename T>
+DEV T& shared_beyond(u32 offset, u32 distance) {
+    return *reinterpret_cast<T*>(smem + offset + distance);
+}
+
 // Where sixteen `t` of a column's chunk lies; `columns` columns a tile. Sixteens of neighbouring columns are exchanged so that eight
-// lanes meet all banks.
+// lanes meet all banks, those of chunks so that sixteen lanes do that read eight bytes each, of two chunks (runs t, t = 0..3): without
+// it such a read took twice as long.
+DEV u32 exchange_of(u32 chunk) { return chunk % 2 * 2 + chunk / 2; }
 DEV u32 x_sixteen(u32 columns, u32 chunk, u32 column, u32 t) {
-    return (chunk * columns + column) * CHUNK + ((t ^ (column >> 1 & 3)) << 4);
+    return (chunk * columns + column) * CHUNK + ((t ^ (column >> 1 & 3) ^ exchange_of(chunk)) << 4);
 }

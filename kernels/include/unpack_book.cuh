@@ -1,12 +1,26 @@
 // From a block's bytes to the bytes that are multiplied: formats with a codebook, whose entries are eight weights or four. A format
 // has
-//   scales(raw, r)  the scales of the two groups of run r: the first, the second << 8, each (value - 1) / 2
+//   CHOSEN          entries choose among eight values
 // and either
-//   UP, DOWN  the eight values that entries choose from; SCALES scales there are; selectors(raw, r, book, sel): four entries
+//   UP, DOWN  the eight values that entries choose from; selectors(raw, r, book, sel): four entries
 // or
 //   run(raw, r, book, words)  the eight words, weights plus BIAS
+// which return the scales of the run's two groups: the first, the second << 8, each (value - 1) / 2.
 #pragma once
 #include "unpack.cuh"
+
+// `Codebook` (codebook.cuh) with the distance to the signs in the instruction.
+template <u32 GRID, u32 COPIES>
+struct RowsBook : Codebook<GRID, COPIES> {
+    template <u32 MASK>
+    __device__ __forceinline__ u32 entry(u32 word, u32 low) const {
+        return shared_at<u32>(this->template offset<MASK>(word, low));
+    }
+    template <u32 MASK>
+    __device__ __forceinline__ u32 sign(u32 word, u32 low) const {
+        return shared_beyond<u32>(this->template offset<MASK>(word, low), GRID * COPIES * 4);
+    }
+};
 
 template <typename F>
 struct UnpackBook : Unpacked<F> {
@@ -14,68 +28,77 @@ struct UnpackBook : Unpacked<F> {
 };
 
 // ---- entries that choose among eight values
-//
-// The values times a scale are a table: for each scale four words, low and high bytes of both fours of values.
 
-// The word of a table: part 0 and 1 are low bytes of UP and DOWN, 2 and 3 their high bytes.
+// Four values times a scale above 0: low and high bytes. Two halves a multiplication; a negative lower one has taken 1 from the upper.
+template <u32 FOUR>
+DEV void four_times(u32 scale, u32& low, u32& high) {
+    constexpr i32 v[4] = {i8(FOUR), i8(FOUR >> 8), i8(FOUR >> 16), i8(FOUR >> 24)};
+    const u32 even = scale * (u32(v[0]) + (u32(v[2]) << 16)) + (v[0] < 0 ? 0x10000u : 0u);
+    const u32 odd = scale * (u32(v[1]) + (u32(v[3]) << 16)) + (v[1] < 0 ? 0x10000u : 0u);
+    low = choose(even, odd, 0x6240), high = choose(even, odd, 0x7351);
+}
+
+// All eight: low bytes of UP and DOWN, then high bytes. Eight instructions; a table in shared memory took ten cycles of the whole
+// multiprocessor, since lanes with other scales met in its banks.
 template <typename U>
-DEV u32 table_word(u32 scale, u32 part) {
-    const u32 four = part % 2 ? U::DOWN : U::UP, odd = 2 * scale + 1;
-    u32 word = 0;
-    for (u32 i = 0; i < 4; i++) word |= ((u32(signed_byte_of(four, i) * i32(odd)) >> (part / 2 * 8)) & 255) << (8 * i);
-    return word;
+DEV uint4 eight_times(u32 scale) {
+    uint4 out;
+    four_times<U::UP>(scale, out.x, out.z);
+    four_times<U::DOWN>(scale, out.y, out.w);
+    return out;
 }
 
 template <typename F>
 struct UnpackIq1 : UnpackBook<F> {
-    static constexpr u32 UP = UP1, DOWN = DOWN1, SCALES = 8;
+    static constexpr u32 UP = UP1, DOWN = DOWN1;
+    static constexpr bool CHOSEN = true;
 };
 
 struct UnpackIq1S : UnpackIq1<Iq1S> {
+    static constexpr bool ONE = true;
+
     template <typename Book>
-    DEV void selectors(u32 raw, u32 r, const Book& book, u32 (&out)[4]) {
-        const u32 index = Raw(raw + 2 + 4 * r).word(0), head = shared_at<u16>(raw + 34 + 2 * r);
+    DEV u32 selectors(u32 raw, u32 r, const Book& book, u32 (&out)[4]) {
+        const u32 index = Raw(raw, 4 * r, 2).word(0), head = shared_beyond<u16>(raw + 2 * r, 34);
         const u32 down = head & 0x8000u ? THIRD_BITS : 0;
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
             out[j] = book.template entry<2047>(byte_of(index, j) | ((head >> (3 * j)) & 7) << 8, 0) | down;
         }
+        return (head >> 12) & 7;
     }
-    DEV u32 scales(u32 raw, u32 r) { return twice((shared_at<u16>(raw + 34 + 2 * r) >> 12) & 7); }
 };
 
 struct UnpackIq1M : UnpackIq1<Iq1M> {
     template <typename Book>
-    DEV void selectors(u32 raw, u32 r, const Book& book, u32 (&out)[4]) {
-        const u32 index = shared_at<u32>(raw + 4 * r), high = shared_at<u16>(raw + 32 + 2 * r);
+    DEV u32 selectors(u32 raw, u32 r, const Book& book, u32 (&out)[4]) {
+        const u32 index = shared_at<u32>(raw + 4 * r), high = shared_beyond<u16>(raw + 2 * r, 32);
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
             const u32 head = high >> (4 * j), at = byte_of(index, j) | (head & 7) << 8;
             out[j] = book.template entry<2047>(at, 0) | (head & 8 ? THIRD_BITS : 0);
         }
-    }
-    DEV u32 scales(u32 raw, u32 r) {
-        const u32 s = u32(shared_at<u16>(raw + 48 + r / 2 * 2)) >> (6 * (r % 2));
+        const u32 s = u32(shared_beyond<u16>(raw + r / 2 * 2, 48)) >> (6 * (r % 2));
         return (s & 7) | (s >> 3 & 7) << 8;
     }
 };
 
 template <typename F>
 struct UnpackIq2 : UnpackBook<F> {
-    static constexpr u32 UP = MAGNITUDES2, DOWN = NEGATIVES2, SCALES = 16;
+    static constexpr u32 UP = MAGNITUDES2, DOWN = NEGATIVES2;
+    static constexpr bool CHOSEN = true;
 };
 
 struct UnpackIq2Xxs : UnpackIq2<Iq2Xxs> {
+    static constexpr bool ONE = true;
+
     template <typename Book>
-    DEV void selectors(u32 raw, u32 r, const Book& book, u32 (&out)[4]) {
-        u32 code[2];
-        words(raw + 2 + 8 * r, code);
+    DEV u32 selectors(u32 raw, u32 r, const Book& book, u32 (&out)[4]) {
+        const uint2 code = Raw(raw, 8 * r, 2).two(0);
 #pragma unroll
-        for (u32 j = 0; j < 4; j++) {
-            out[j] = book.template entry<255>(code[0], 8 * j) | book.template sign<127>(code[1], 7 * j);
-        }
+        for (u32 j = 0; j < 4; j++) out[j] = book.template entry<255>(code.x, 8 * j) | book.template sign<127>(code.y, 7 * j);
+        return code.y >> 28;
     }
-    DEV u32 scales(u32 raw, u32 r) { return twice(shared_at<u8>(raw + 9 + 8 * r) >> 4); }
 };
 
 // Nibbles of a byte as two bytes.
@@ -83,30 +106,29 @@ DEV u32 two_nibbles(u32 byte) { return (byte & 15) | (byte & 0xf0u) << 4; }
 
 struct UnpackIq2Xs : UnpackIq2<Iq2Xs> {
     template <typename Book>
-    DEV void selectors(u32 raw, u32 r, const Book& book, u32 (&out)[4]) {
-        u32 code[2];
-        words(raw + 2 + 8 * r, code);
+    DEV u32 selectors(u32 raw, u32 r, const Book& book, u32 (&out)[4]) {
+        const uint2 code = Raw(raw, 8 * r, 2).two(0);
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
-            const u32 at = 16 * (j % 2), word = code[j / 2];
+            const u32 at = 16 * (j % 2), word = j / 2 ? code.y : code.x;
             out[j] = book.template entry<511>(word, at) | book.template sign<127>(word, at + 9);
         }
+        return two_nibbles(shared_beyond<u8>(raw + r, 66));
     }
-    DEV u32 scales(u32 raw, u32 r) { return two_nibbles(shared_at<u8>(raw + 66 + r)); }
 };
 
 struct UnpackIq2S : UnpackIq2<Iq2S> {
     template <typename Book>
-    DEV void selectors(u32 raw, u32 r, const Book& book, u32 (&out)[4]) {
-        const Raw in(raw + 2 + 4 * r);
-        const u32 index = in.word(0), signs = in.word(32), high = shared_at<u8>(raw + 66 + r);
+    DEV u32 selectors(u32 raw, u32 r, const Book& book, u32 (&out)[4]) {
+        const Raw in(raw, 4 * r, 2);
+        const u32 index = in.word(0), signs = in.word(32), high = shared_beyond<u8>(raw + r, 66);
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
             const u32 at = byte_of(index, j) | ((high >> (2 * j)) & 3) << 8;
             out[j] = book.template entry<1023>(at, 0) | book.template sign<255>(signs, 8 * j);
         }
+        return two_nibbles(shared_beyond<u8>(raw + r, 74));
     }
-    DEV u32 scales(u32 raw, u32 r) { return two_nibbles(shared_at<u8>(raw + 74 + r)); }
 };
 
 // ---- entries of four magnitudes
@@ -116,39 +138,38 @@ DEV u32 negated(u32 magnitudes, u32 minus) { return ((magnitudes ^ minus) + (min
 
 template <typename F>
 struct UnpackIq3 : UnpackBook<F> {
-    static constexpr u32 BIAS = 128, SCALES = 0;
-    static constexpr bool SIGNED = true;
+    static constexpr u32 BIAS = 128;
+    static constexpr bool SIGNED = true, CHOSEN = false, ONE = true;
 };
 
 struct UnpackIq3Xxs : UnpackIq3<Iq3Xxs> {
     template <typename Book>
-    DEV void run(u32 raw, u32 r, const Book& book, u32 (&out)[8]) {
-        u32 index[2];
-        words(raw + 2 + 8 * r, index);
-        const u32 signs = Raw(raw + 66 + 4 * r).word(0);
+    DEV u32 run(u32 raw, u32 r, const Book& book, u32 (&out)[8]) {
+        const uint2 index = Raw(raw, 8 * r, 2).two(0);
+        const u32 signs = Raw(raw, 4 * r, 2).word(64);
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
-            const u32 at = 16 * (j % 2), word = index[j / 2], sign = book.template sign<127>(signs, 7 * j);
+            const u32 at = 16 * (j % 2), word = j / 2 ? index.y : index.x, sign = book.template sign<127>(signs, 7 * j);
             out[2 * j] = negated(book.template entry<255>(word, at), byte_masks(sign));
             out[2 * j + 1] = negated(book.template entry<255>(word, at + 8), byte_masks(sign + sign));
         }
+        return signs >> 28;
     }
-    DEV u32 scales(u32 raw, u32 r) { return twice(shared_at<u8>(raw + 69 + 4 * r) >> 4); }
 };
 
 struct UnpackIq3S : UnpackIq3<Iq3S> {
     template <typename Book>
-    DEV void run(u32 raw, u32 r, const Book& book, u32 (&out)[8]) {
-        u32 index[2];
-        words(raw + 2 + 8 * r, index);
-        const u32 high = shared_at<u8>(raw + 66 + r), signs = Raw(raw + 74 + 4 * r).word(0);
+    DEV u32 run(u32 raw, u32 r, const Book& book, u32 (&out)[8]) {
+        const uint2 index = Raw(raw, 8 * r, 2).two(0);
+        const u32 high = shared_beyond<u8>(raw + r, 66), signs = Raw(raw, 4 * r, 2).word(72);
 #pragma unroll
         for (u32 j = 0; j < 4; j++) {
-            const u32 word = index[j / 2] >> (16 * (j % 2)), ninth = high >> (2 * j), sign = book.template sign<255>(signs, 8 * j);
+            const u32 word = (j / 2 ? index.y : index.x) >> (16 * (j % 2)), ninth = high >> (2 * j);
+            const u32 sign = book.template sign<255>(signs, 8 * j);
             out[2 * j] = negated(book.template entry<511>((word & 255) | (ninth & 1) << 8, 0), byte_masks(sign));
             out[2 * j + 1] =
                 negated(book.template entry<511>((word >> 8 & 255) | (ninth >> 1 & 1) << 8, 0), byte_masks(sign + sign));
         }
+        return (shared_beyond<u8>(raw + r / 2, 106) >> (4 * (r % 2))) & 15;
     }
-    DEV u32 scales(u32 raw, u32 r) { return twice((shared_at<u8>(raw + 106 + r / 2) >> (4 * (r % 2))) & 15); }
 };

@@ -1,5 +1,5 @@
 // Products with many vectors: formats with 32 weights a block.
-#include "rows_product.cuh"
+#include "rows_few.cuh"
 
 struct NarrowFormats {
     static constexpr bool RUNS = true;
@@ -27,9 +27,16 @@ struct NarrowFormats {
     DEV void tables(u32, const u32*) {}
 
     template <typename G, typename Take>
-    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& rooms, u32 step, u32 runs,
+    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, const Rooms<G, 8>& rooms, u32 step, u32 runs,
                     float (&v)[G::OUTPUTS], Take take) {
         choose_format(format, [&](auto unpack) { run_values<decltype(unpack)>(raw, own, rooms, step, runs, v, take); });
+    }
+
+    // For few vectors (rows_few.cuh).
+    DEV u32 bytes(u32 format) { return traits(format).bytes; }
+    DEV bool minima(u32 format) { return traits(format).minima; }
+    DEV void values(u32 format, const u32 (&raw)[2], const Lane<Few>& own, u32 dx, u32 sums, u32 runs, u32 total, float (&v)[4]) {
+        choose_format(format, [&](auto unpack) { few_run_values<decltype(unpack)>(raw, own, dx, sums, runs, total, v); });
     }
 };
 
@@ -41,4 +48,13 @@ extern "C" __global__ void __launch_bounds__(256, 1) rows_narrow(const __grid_co
 // For chips with less shared memory: 64 and 32.
 extern "C" __global__ void __launch_bounds__(128, 1) rows_narrow_small(const __grid_constant__ RowsTasks tasks) {
     rows_product<Geometry<4, 4>, NarrowFormats>(tasks);
+}
+
+// Up to eight vectors: 32 rows a block.
+extern "C" __global__ void __launch_bounds__(256, 2) rows_narrow_few(const __grid_constant__ RowsTasks tasks) {
+    if constexpr (MOST_SHARED > 64) {
+        rows_few<2, NarrowFormats>(tasks);
+    } else {
+        __trap();
+    }
 }

@@ -1,5 +1,5 @@
 // Products with many vectors: formats with 256 weights a block.
-#include "rows_product.cuh"
+#include "rows_few.cuh"
 
 template <bool BIG>
 struct WideFormats {
@@ -36,15 +36,15 @@ struct WideFormats {
     }
 
     template <typename G>
-    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& rooms, u32 step, float (&v)[G::OUTPUTS]) {
+    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, const Rooms<G, 1>& rooms, u32 step, float (&v)[G::OUTPUTS]) {
         choose_format(format, [&](auto unpack) { wide_values<decltype(unpack), BIG>(raw, own, rooms, step, v); });
     }
 };
 
-// 128 rows and 64 columns a block.
-extern "C" __global__ void __launch_bounds__(256, 1) rows_wide(const __grid_constant__ RowsTasks tasks) {
+// 128 rows and 64 columns a block, and two blocks a multiprocessor: with one, its eight warps did not hide each other's waiting.
+extern "C" __global__ void __launch_bounds__(256, 2) rows_wide(const __grid_constant__ RowsTasks tasks) {
     if constexpr (MOST_SHARED > 64) {
-        rows_product<Geometry<8, 8>, WideFormats<true>>(tasks);
+        rows_product<Geometry<8, 8, 0>, WideFormats<true>>(tasks);
     } else {
         __trap();
     }
@@ -72,7 +72,7 @@ struct DenseFormats {
     DEV void tables(u32, const u32*) {}
 
     template <typename G>
-    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, const Rooms<G>& rooms, u32 step, float (&v)[G::OUTPUTS]) {
+    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, const Rooms<G, 1>& rooms, u32 step, float (&v)[G::OUTPUTS]) {
         choose_format(format, [&](auto unpack) { wide_values<decltype(unpack), true>(raw, own, rooms, step, v); });
     }
 };
@@ -80,7 +80,7 @@ struct DenseFormats {
 // 128 and 128: where there are that many columns, they share what unpacking takes.
 extern "C" __global__ void __launch_bounds__(256, 1) rows_wide_double(const __grid_constant__ RowsTasks tasks) {
     if constexpr (MOST_SHARED > 99) {
-        rows_product<Geometry<8, 16>, DenseFormats>(tasks);
+        rows_product<Geometry<8, 16, 0>, DenseFormats>(tasks);
     } else {
         __trap();
     }
@@ -89,4 +89,79 @@ extern "C" __global__ void __launch_bounds__(256, 1) rows_wide_double(const __gr
 // For chips with less shared memory: 64 and 32.
 extern "C" __global__ void __launch_bounds__(128, 1) rows_wide_small(const __grid_constant__ RowsTasks tasks) {
     rows_product<Geometry<4, 4>, WideFormats<false>>(tasks);
+}
+
+// Up to eight vectors, formats without a codebook: 32 rows a block (rows_few.cuh).
+struct FewFormats {
+    static constexpr bool RUNS = false;
+
+    template <typename With>
+    DEV void choose_format(u32 format, With with) {
+        switch (format) {
+            case 0: return with(UnpackQ6K());
+            case 4: return with(UnpackQ2K());
+            case 5: return with(UnpackQ3K());
+            case 6: return with(UnpackQ4K());
+            case 7: return with(UnpackQ5K());
+            default: return with(UnpackIq4Xs());
+        }
+    }
+
+    DEV u32 bytes(u32 format) {
+        u32 out;
+        choose_format(format, [&](auto unpack) { out = decltype(unpack)::BYTES; });
+        return out;
+    }
+    DEV bool minima(u32 format) { return format == 4 || format == 6 || format == 7; }
+    DEV void values(u32 format, const u32 (&raw)[2], const Lane<Few>& own, u32 dx, u32 sums, float (&v)[4]) {
+        choose_format(format, [&](auto unpack) { few_values<decltype(unpack)>(raw, own, dx, sums, v); });
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(256, 2) rows_wide_few(const __grid_constant__ RowsTasks tasks) {
+    if constexpr (MOST_SHARED > 64) {
+        rows_few<(MOST_SHARED > 99 ? 3 : 2), FewFormats>(tasks);
+    } else {
+        __trap();
+    }
+}
+
+// The same with a codebook, or with Q6_K among them: 128 rows a block, since unpacking takes longer than reading.
+struct FewBookFormats {
+    static constexpr bool RUNS = false;
+
+    template <typename With>
+    DEV void choose_format(u32 format, With with) {
+        switch (format) {
+            case 0: return with(UnpackQ6K());
+            case 1: return with(UnpackIq2Xxs());
+            case 2: return with(UnpackIq2S());
+            case 3: return with(UnpackIq3Xxs());
+            case 9: return with(UnpackIq1S());
+            case 10: return with(UnpackIq1M());
+            case 11: return with(UnpackIq2Xs());
+            default: return with(UnpackIq3S());
+        }
+    }
+
+    DEV Traits traits(u32 format) {
+        Traits out;
+        choose_format(format, [&](auto unpack) { out = traits_of<decltype(unpack), true>(); });
+        return out;
+    }
+    DEV void tables(u32 format, const u32* book) {
+        choose_format(format, [&](auto unpack) { make_tables<decltype(unpack), true>(book); });
+    }
+    template <typename G>
+    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, const Rooms<G, 1>& rooms, u32 step, float (&v)[G::OUTPUTS]) {
+        choose_format(format, [&](auto unpack) { wide_values<decltype(unpack), true>(raw, own, rooms, step, v); });
+    }
+};
+
+extern "C" __global__ void __launch_bounds__(256, 2) rows_book_few(const __grid_constant__ RowsTasks tasks) {
+    if constexpr (MOST_SHARED > 64) {
+        rows_product<Geometry<8, 1, 4>, FewBookFormats>(tasks);
+    } else {
+        __trap();
+    }
 }

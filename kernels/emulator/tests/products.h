@@ -1,5 +1,8 @@
 #pragma once
 using namespace test;
+#ifndef ROOM
+#define ROOM 227  // KB of shared memory that the chip of --arch has; -DROOM=99 for 860, 64 for 700 and 750
+#endif
 struct Format { const char* name; u32 code, bytes, len; std::vector<int> ds; u32 grid, signs, table_words, tiles; };
 inline u32 up(u32 a, u32 b) { return (a + b - 1) / b * b; }
 inline void patch(Format& f, u8* block, Random& r) {
@@ -7,8 +10,9 @@ inline void patch(Format& f, u8* block, Random& r) {
     if (!strcmp(f.name, "iq1_m")) block[55] = u8((block[55] & 0x0f) | 0x20);
     if (!strcmp(f.name, "mxfp4")) block[0] = u8(100 + r.below(40));
 }
+// `few`: of a unit with blocks of 32 rows; `book_few`: with 128. Null where a format has none.
 template <typename DT, typename T1, typename RT, typename K1, typename K2, typename K3>
-void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double) {
+void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double, std::type_identity_t<K3> few, std::type_identity_t<K3> book_few) {
     Random r(f.code * 77 + f.len);
     std::vector<u32> book(f.grid + f.signs);
     bool iq3 = !strncmp(f.name, "iq3", 3);
@@ -21,7 +25,7 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double) {
     for (u32 i = 0; i < f.signs; i++) { if (iq3) book[f.grid + i] = r.word() & 0xc0c0c0c0u; else book[f.grid + i] = r.word() & 0x44444444u; }
     bool wide = f.len == 256;
     struct Case { u32 rows, k, columns, parts, share; bool experts; };
-    std::vector<Case> cases = {{150, 512, 70, 1, 1, false}, {60, 768, 9, 3, 1, false}, {40, 2304, 33, 1, 2, true}, {140, 1280, 150, 1, 1, false}};
+    std::vector<Case> cases = {{150, 512, 70, 1, 1, false}, {60, 768, 9, 3, 1, false}, {40, 2304, 33, 1, 2, true}, {140, 1280, 150, 1, 1, false}, {70, 4352, 3, 1, 1, false}, {33, 256, 8, 1, 1, false}};
     if (!wide) { cases.push_back({33, 32, 5, 1, 1, false}); cases.push_back({20, 96, 17, 1, 1, false}); cases.push_back({20, 352, 17, 1, 1, false}); }
     for (auto& c : cases) {
         u32 experts = c.experts ? 3 : 1;
@@ -69,11 +73,15 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double) {
         tasks.n = 1; tasks.columns = outs;
         // The third variant has the formats of dense matrices only.
         const bool dense = f.code == 0 || f.code == 6 || f.code == 7;
-        for (int small = 0; small < (wide && dense ? 3 : 2); small++) {
+        for (int small = 0; small < 5; small++) {
+            if (small == 2 && !(wide && dense && ROOM > 99)) continue;
+            if (small != 1 && ROOM <= 64) continue;
+            if (small == 3 && !few) continue;
+            if (small == 4 && !book_few) continue;
             auto& out = small ? got2 : got;
             for (auto& x : out) x = 0.125f;
             t.y = out.data();
-            u32 TM = small == 1 ? 64 : 128, TN = small == 2 ? 128 : small == 1 || !wide ? 32 : 64;
+            u32 TM = small == 1 ? 64 : small == 3 ? 32 : 128, TN = small > 2 ? 8 : small == 2 ? 128 : small == 1 || !wide ? 32 : 64;
             u32 blocks = (c.rows + TM - 1) / TM * c.parts;
             tasks.first_block[1] = blocks;
             std::vector<u32> order, tl; u32 nt = 0;
@@ -85,14 +93,18 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double) {
                 }
                 tasks.order = order.data(); tasks.tiles = tl.data(); tasks.n_tiles = &nt;
             }
-            u32 copies = f.grid == 0 ? 0 : small == 1 ? (f.grid > 512 ? 2 : 4) : f.table_words / (f.grid + f.signs);
-            u32 values = !strncmp(f.name, "iq2", 3) ? 64 : !strncmp(f.name, "iq1", 3) ? 32 : 0;
-            u32 pad = TM + 8, by = 256 / f.len * f.bytes, rp = ((by + 30) / 16 | 1) * 16;
-            u32 smem = up(((f.grid + f.signs) * copies + values) * 4, 16) + 2 * (TM * rp + TN * 256 + TN * 32) + TN * 40; (void)pad;
-            if (c.columns == 70) printf("%s smem %u %s\n", f.name, smem, small == 1 ? "small" : small ? "half" : "big");
+            u32 copies = f.grid == 0 ? 0 : small == 1 ? (f.grid > 512 ? 2 : 4) : f.table_words / (f.grid + f.signs) / (iq3 ? 2 : 1);
+            const bool minima = wide ? f.code == 4 || f.code == 6 || f.code == 7 : f.code == 2 || f.code == 4;
+            u32 by = 256 / f.len * f.bytes, rp = ((by + 30) / 16 | 1) * 16;
+            u32 smem = up((f.grid + f.signs) * copies * 4, 16) + 2 * (TM * rp + TN * (256 + (wide ? 4 : 32))) + TN * (minima ? 40 : 8);
+            if (small == 3) {
+                const u32 stages = wide ? (ROOM > 99 ? 3 : 2) : 2;
+                smem = stages * (32 * (((4 * by + 30) / 16 | 1) * 16) + 8192 + 128 * (wide ? 1 : 8)) + 4160 + (minima ? 1024 : 0);
+            }
+            if (c.columns == 70) printf("%s smem %u %s\n", f.name, smem, small == 0 ? "big" : small == 1 ? "small" : small == 2 ? "double" : small == 3 ? "few" : "few, book");
             u32 ny = c.experts ? nt + 1 : (outs + TN - 1) / TN;
-            if (smem > 232448) continue;
-            if (small == 1) launch(rows_small, {blocks, ny, 1}, 128, smem, tasks); else launch(small == 2 ? rows_double : rows_big, {blocks, ny, 1}, 256, smem, tasks);
+            if (smem > ROOM << 10) continue;
+            if (small == 1) launch(rows_small, {blocks, ny, 1}, 128, smem, tasks); else if (small > 2) launch(small == 3 ? few : book_few, {blocks, ny, 1}, 256, smem, tasks); else launch(small == 2 ? rows_double : rows_big, {blocks, ny, 1}, 256, smem, tasks);
             char name[100]; snprintf(name, sizeof name, "%s %u x %u, %u columns, %u parts %d", f.name, c.rows, c.k, c.columns, c.parts, small);
             same(name, out.data(), want.data(), want.size());
         }

@@ -20,6 +20,7 @@ macro_rules! headers {
 static QUANTISED: &[(&str, &str)] = headers!(
     "base.cuh" "packed.cuh" "wide.cuh" "codebook.cuh" "narrow.cuh" "mma.cuh" "tile.cuh"
     "digits.cuh" "partials.cuh" "products.cuh" "unpack.cuh" "unpack_book.cuh" "rows_product.cuh"
+    "rows_few.cuh"
 );
 static VECTORS: &[(&str, &str)] = headers!("base.cuh" "canon.cuh" "activation.cuh");
 static FLOATS: &[(&str, &str)] = headers!("base.cuh" "canon.cuh" "partials.cuh" "products.cuh");
@@ -29,7 +30,7 @@ static WIDE: Unit = Unit {
     name: "product_wide",
     source: device_code!("rows/product_wide.cu"),
     headers: QUANTISED,
-    entries: &["rows_wide", "rows_wide_small", "rows_wide_double"],
+    entries: &["rows_wide", "rows_wide_small", "rows_wide_double", "rows_wide_few", "rows_book_few"],
 };
 
 /// Formats with 32.
@@ -37,7 +38,7 @@ static NARROW: Unit = Unit {
     name: "product_narrow",
     source: device_code!("rows/product_narrow.cu"),
     headers: QUANTISED,
-    entries: &["rows_narrow", "rows_narrow_small"],
+    entries: &["rows_narrow", "rows_narrow_small", "rows_narrow_few"],
 };
 
 /// Float weights; and SwiGLU for their inputs.
@@ -83,29 +84,28 @@ pub fn rows_unit(family: Family) -> &'static Unit {
     }
 }
 
-/// A format's number in its family's unit, copies of its codebook's entries in a large and in a small block, and scales that have a
-/// table of values.
-const fn number_and_tables(quant: Quant) -> Option<(u32, [u32; 2], u32)> {
+/// A format's number in its family's unit, and copies of its codebook's entries in a large and in a small block.
+const fn number_and_copies(quant: Quant) -> Option<(u32, [u32; 2])> {
     Some(match quant {
-        Quant::Q6K | Quant::Q8_0 | Quant::F32 => (0, [0, 0], 0),
-        Quant::Iq2Xxs => (1, [32, 4], 16),
-        Quant::Iq2S => (2, [8, 2], 16),
-        Quant::Iq3Xxs => (3, [32, 4], 0),
-        Quant::Q2K => (4, [0, 0], 0),
-        Quant::Q3K => (5, [0, 0], 0),
-        Quant::Q4K => (6, [0, 0], 0),
-        Quant::Q5K => (7, [0, 0], 0),
-        Quant::Iq4Xs => (8, [0, 0], 0),
-        Quant::Iq1S => (9, [4, 2], 8),
-        Quant::Iq1M => (10, [4, 2], 8),
-        Quant::Iq2Xs => (11, [16, 4], 16),
-        Quant::Iq3S => (12, [16, 4], 0),
-        Quant::Q4_0 | Quant::F16 => (1, [0, 0], 0),
-        Quant::Q4_1 | Quant::Bf16 => (2, [0, 0], 0),
-        Quant::Q5_0 => (3, [0, 0], 0),
-        Quant::Q5_1 => (4, [0, 0], 0),
-        Quant::Iq4Nl => (5, [0, 0], 0),
-        Quant::Mxfp4 => (6, [0, 0], 0),
+        Quant::Q6K | Quant::Q8_0 | Quant::F32 => (0, [0, 0]),
+        Quant::Iq2Xxs => (1, [32, 4]),
+        Quant::Iq2S => (2, [8, 2]),
+        Quant::Iq3Xxs => (3, [16, 4]),
+        Quant::Q2K => (4, [0, 0]),
+        Quant::Q3K => (5, [0, 0]),
+        Quant::Q4K => (6, [0, 0]),
+        Quant::Q5K => (7, [0, 0]),
+        Quant::Iq4Xs => (8, [0, 0]),
+        Quant::Iq1S => (9, [4, 2]),
+        Quant::Iq1M => (10, [4, 2]),
+        Quant::Iq2Xs => (11, [16, 4]),
+        Quant::Iq3S => (12, [8, 4]),
+        Quant::Q4_0 | Quant::F16 => (1, [0, 0]),
+        Quant::Q4_1 | Quant::Bf16 => (2, [0, 0]),
+        Quant::Q5_0 => (3, [0, 0]),
+        Quant::Q5_1 => (4, [0, 0]),
+        Quant::Iq4Nl => (5, [0, 0]),
+        Quant::Mxfp4 => (6, [0, 0]),
         _ => return None,
     })
 }
@@ -113,11 +113,14 @@ const fn number_and_tables(quant: Quant) -> Option<(u32, [u32; 2], u32)> {
 /// A format's number in its family's unit (kernels/rows/product_*.cu); `None` for one without a fast product.
 #[must_use]
 pub fn rows_format(quant: Quant) -> Option<u32> {
-    number_and_tables(quant).map(|(number, _, _)| number)
+    number_and_copies(quant).map(|(number, _)| number)
 }
 
 /// Chips that give a block less than this have only the small entries (kernels/include/products.cuh).
 const LARGE_ROOM: u32 = 99 << 10;
+
+/// Columns of the entries for few vectors.
+const FEW: u32 = 8;
 
 /// The layout of a block for matrices of these formats, all of one family, that meet `columns` vectors, where a block can have `room`
 /// bytes of shared memory.
@@ -130,24 +133,69 @@ pub fn rows_shape(quants: &[Quant], columns: usize, room: u32) -> RowsShape {
         let smem = quants.iter().map(|quant| smem(*quant, rows, columns, entry)).max().unwrap_or(0);
         RowsShape { rows, columns, threads: 2 * rows, smem, entry }
     };
+    let wide = quants.iter().all(|quant| quant.family() == Some(Family::Wide));
+    if columns <= FEW as usize && room >= LARGE_ROOM {
+        let books = quants.iter().filter(|quant| has_codebook(**quant)).count();
+        let few = if wide && books > 0 { of(128, FEW, 4) } else { few_shape(quants, wide, room) };
+        let possible = books == 0 || quants.iter().all(|quant| has_codebook(*quant) || *quant == Quant::Q6K);
+        if possible && few.smem <= room {
+            return few;
+        }
+    }
     let double = of(128, 128, 2);
     let dense = quants.iter().all(|quant| matches!(quant, Quant::Q4K | Quant::Q5K | Quant::Q6K));
     if dense && columns > 64 && room > LARGE_ROOM && double.smem <= room {
         return RowsShape { threads: 256, ..double };
     }
-    let wide = quants.iter().all(|quant| quant.family() == Some(Family::Wide));
     let large = of(128, if wide { 64 } else { 32 }, 0);
     // With few columns most of a large block's products would be for nothing.
     if columns > 32 && room >= LARGE_ROOM && large.smem <= room { large } else { of(64, 32, 1) }
 }
 
+/// Thirty-two rows and four times 256 weights a stage: kernels/include/rows_few.cuh.
+fn few_shape(quants: &[Quant], wide: bool, room: u32) -> RowsShape {
+    let stages = if wide && room > LARGE_ROOM { 3 } else { 2 };
+    let of = |quant: Quant| {
+        let sums = if has_minima(quant) { 1024 } else { 0 };
+        stages * (32 * raw_pitch(4 * step_bytes(quant)) + 8192 + 128 * scales(quant)) + 4160 + sums
+    };
+    let smem = quants.iter().map(|quant| of(*quant)).max().unwrap_or(0);
+    RowsShape { rows: 32, columns: FEW, threads: 256, smem, entry: if wide { 3 } else { 2 } }
+}
+
+/// Bytes from one row's raw bytes to the next (kernels/include/rows_product.cuh).
+const fn raw_pitch(bytes: u32) -> u32 {
+    (((bytes + 30) / 16) | 1) * 16
+}
+
+/// Bytes of 256 weights.
+fn step_bytes(quant: Quant) -> u32 {
+    (256 / quant.block_len() * quant.block_bytes()) as u32
+}
+
+/// Scales of 256 activations.
+fn scales(quant: Quant) -> u32 {
+    if quant.family() == Some(Family::Narrow) { 8 } else { 1 }
+}
+
+/// Whether a codebook is in shared memory.
+fn has_codebook(quant: Quant) -> bool {
+    number_and_copies(quant).is_some_and(|(_, copies)| copies[0] > 0)
+}
+
+/// Whether sums of activations are kept, too.
+const fn has_minima(quant: Quant) -> bool {
+    matches!(quant, Quant::Q2K | Quant::Q4K | Quant::Q5K | Quant::Q4_1 | Quant::Q5_1)
+}
+
 /// The formula of kernels/include/rows_product.cuh.
 fn smem(quant: Quant, rows: u32, columns: u32, entry: usize) -> u32 {
-    let (_, copies, scales) = number_and_tables(quant).unwrap_or_default();
-    let table = super::matvec_tables(quant).len() as u32 * copies[entry % 2] + 4 * scales;
-    let bytes = (256 / quant.block_len() * quant.block_bytes()) as u32;
-    let pitch = (((bytes + 30) / 16) | 1) * 16;
-    (4 * table).next_multiple_of(16) + 2 * (rows * pitch + columns * (256 + 32)) + columns * 40
+    let (_, copies) = number_and_copies(quant).unwrap_or_default();
+    let table = super::matvec_tables(quant).len() as u32 * copies[entry % 2];
+    let sums = if has_minima(quant) { 32 } else { 0 };
+    (4 * table).next_multiple_of(16)
+        + 2 * (rows * raw_pitch(step_bytes(quant)) + columns * (256 + 4 * scales(quant)))
+        + columns * (8 + sums)
 }
 
 #[cfg(test)]
@@ -166,14 +214,42 @@ mod tests {
                 assert_eq!((large.rows, small.rows, small.entry), (128, 64, 1), "{}", quant.name());
             }
         }
-        // Q6_K: no table; twice 30 KB as they come and 18 KB of activations; places of 64 columns.
+        // Q6_K: no table; twice 30 KB as they come and 16 KB of activations with a scale each; places of 64 columns.
         let q6_k = rows_shape(&[Quant::Q6K], 64, 227 << 10);
-        assert_eq!(q6_k.smem, 2 * (128 * 240 + 64 * 288) + 64 * 40);
+        assert_eq!(q6_k.smem, 2 * (128 * 240 + 64 * 260) + 64 * 8);
+        // Two blocks of the published model's experts on a multiprocessor of 228 KB, each with one more.
+        for quant in [Quant::Iq2Xxs, Quant::Iq2S, Quant::Iq3Xxs] {
+            assert!(rows_shape(&[quant], 64, 227 << 10).smem <= 113 << 10, "{}", quant.name());
+        }
         let more = rows_shape(&[Quant::Q6K, Quant::Q4K], 65, 227 << 10);
         assert_eq!((more.columns, more.entry), (128, 2));
         // Q2_K would fit Volta's 96 KB.
         assert_eq!(rows_shape(&[Quant::Q2K], 2048, 96 << 10).entry, 1);
         assert_eq!(rows_shape(&[Quant::Q6K, Quant::Iq2S], 65, 227 << 10).columns, 64);
+    }
+
+    /// Two blocks for few vectors fit a multiprocessor of 228 KB.
+    #[test]
+    fn few_columns_have_their_own() {
+        let shape = |quants: &[Quant], columns, room| {
+            let shape = rows_shape(quants, columns, room);
+            (shape.rows, shape.columns, shape.entry, shape.smem)
+        };
+        assert_eq!(shape(&[Quant::Q6K], 8, 227 << 10), (32, 8, 3, 113_600));
+        assert_eq!(shape(&[Quant::Q6K], 1, 99 << 10), (32, 8, 3, 77_120));
+        assert_eq!(shape(&[Quant::Q8_0], 2, 227 << 10), (32, 8, 2, 93_248));
+        assert_eq!(shape(&[Quant::Iq2S, Quant::Q6K], 8, 227 << 10), (128, 8, 4, 73_856));
+        for (quants, columns, room) in [
+            (&[Quant::Iq2S, Quant::Q4K][..], 8, 227 << 10),
+            (&[Quant::Q6K][..], 9, 227 << 10),
+            (&[Quant::Q6K][..], 8, 64 << 10),
+        ] {
+            assert_eq!(rows_shape(quants, columns, room).entry, 1, "{quants:?}, {columns} columns");
+        }
+        for quant in Quant::ALL.into_iter().filter(|quant| quant.family().is_some()) {
+            let smem = rows_shape(&[quant], 8, 227 << 10).smem;
+            assert!(smem <= 113 << 10, "{}: {smem}", quant.name());
+        }
     }
 
     /// Numbers of a family differ from each other.

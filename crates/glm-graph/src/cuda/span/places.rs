@@ -113,8 +113,8 @@ impl SpanPlaces {
         let experts = of_row(pairs * c.hidden);
         let mut words = |len: usize| ffn.words(Part::Scratch, len);
         let begin = words(c.experts + 1);
-        // Blocks of at least 32 columns.
-        let tiles = words(3 * (rows * pairs / 32 + c.experts));
+        // Blocks of at least eight columns.
+        let tiles = words(3 * (rows * pairs / 8 + c.experts));
         let n_tiles = words(1);
 
         let area = plan.place(Part::Scratch, mixer.total().max(ffn.total()));
