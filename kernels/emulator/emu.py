@@ -34,7 +34,7 @@ TABLE = {
     'arrivals_wait': 'emu::arrivals_wait($0, $1);',
     'load_fresh': 'return *$0;',
     # A unit of the last place too large, right, or one too small: what is made of it must not depend on that.
-    'near_reciprocal': 'const u32 r = __float_as_uint(1.0f / $0); return bits(r + (r * 2654435761u >> 16) % 3 - 1);',
+    'near_reciprocal': 'const u32 r = __float_as_uint(1.0f / $0); return __uint_as_float(r + (r * 2654435761u >> 16) % 3 - 1);',
     'load_fresh4': 'return *reinterpret_cast<const float4*>($0);',
     'fresh': 'return *$0;',
     'fresh_key': 'return *$0;',
