@@ -27,25 +27,31 @@ struct Traits {
 // in different banks.
 constexpr u32 raw_pitch(u32 bytes) { return ((bytes + 15 + 15) / 16 | 1) * 16; }
 
-// Copies of a codebook's entries in shared memory. IQ3's blocks are so long that with all copies there were no place for two blocks on a
-// multiprocessor of 228 KB.
+// Copies of a codebook's entries in shared memory. A large block takes 97 KB at most, so that two leave 60 KB of first-level cache: a level
+// of the tree's partial sums is 64 KB.
 template <typename F, bool BIG>
 constexpr u32 book_copies() {
-    return BIG ? F::COPIES / (F::BYTES > 96 ? 2 : 1) : F::GRID > 512 ? 2 : F::GRID > 0 ? 4 : 1;
+    constexpr u32 HALF = F::GRID < 1024 ? F::COPIES / 2 : F::COPIES;
+    return BIG ? HALF : F::GRID > 512 ? 2 : F::GRID > 0 ? 4 : 1;
+}
+
+// Words of a format's tables.
+template <typename U, bool BIG>
+constexpr u32 table_words() {
+    typedef typename U::Source F;
+    return (F::GRID + (U::SIGN_TABLE ? F::SIGNS : 0)) * book_copies<F, BIG>();
 }
 
 template <typename U, bool BIG>
 DEV Traits traits_of() {
-    typedef typename U::Source F;
-    const u32 words = (F::GRID + F::SIGNS) * book_copies<F, BIG>();
-    return {U::BYTES, raw_pitch(U::BYTES), words, U::MINIMA};
+    return {U::BYTES, raw_pitch(U::BYTES), table_words<U, BIG>(), U::MINIMA};
 }
 
 // A format's tables at the beginning of shared memory.
 template <typename U, bool BIG>
 DEV void make_tables(const u32* book) {
     typedef typename U::Source F;
-    constexpr u32 COPIES = book_copies<F, BIG>(), WORDS = (F::GRID + F::SIGNS) * COPIES;
+    constexpr u32 COPIES = book_copies<F, BIG>(), WORDS = table_words<U, BIG>();
     if constexpr (F::GRID > 0) {
         // Copies of a word lie side by side; two or four are written at once.
         constexpr u32 EACH = COPIES < 4 ? COPIES : 4;

@@ -11,6 +11,7 @@
 //   BIAS, SIGNED  its bytes are weights plus BIAS; a product with a scale may be negative
 //   scales(raw, c), mins(raw, c)  four bytes: those of the groups of chunk c
 //   ONE  a run's two groups have the same
+//   SIGN_TABLE  a codebook's signs are in shared memory, too
 //   BYTES4  signed_half gives the words as signed bytes, four times the weights (rows_few.cuh)
 // or with a float factor for 32 weights
 //   SHIFT   its bytes are 2^SHIFT times the weights, because that takes fewer instructions; sums are moved down
@@ -25,7 +26,7 @@ struct Unpacked {
     typedef F Source;
     static constexpr u32 BYTES = 256 / F::LEN * F::BYTES;
     static constexpr u32 SHIFT = 0, BIAS = 0;
-    static constexpr bool SIGNED = false, MINIMA = false, BOOK = false, ONE = false, BYTES4 = false;
+    static constexpr bool SIGNED = false, MINIMA = false, BOOK = false, ONE = false, BYTES4 = false, SIGN_TABLE = true;
 
     DEV u32 mins(u32, u32) { return 0; }
 };

@@ -22,7 +22,8 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double, std::t
         else for (int j = 0; j < 8; j++) w |= r.below(3) << (4 * j);
         book[i] = w;
     }
-    for (u32 i = 0; i < f.signs; i++) { if (iq3) book[f.grid + i] = r.word() & 0xc0c0c0c0u; else book[f.grid + i] = r.word() & 0x44444444u; }
+    for (u32 i = 0; i < f.signs && !strcmp(f.name, "iq2_s"); i++) for (u32 j = 0; j < 8; j++) book[f.grid + i] |= (i >> j & 1) << (4 * j + 2);
+    for (u32 i = 0; i < f.signs && strcmp(f.name, "iq2_s"); i++) { if (iq3) book[f.grid + i] = r.word() & 0xc0c0c0c0u; else book[f.grid + i] = r.word() & 0x44444444u; }
     bool wide = f.len == 256;
     struct Case { u32 rows, k, columns, parts, share; bool experts; };
     std::vector<Case> cases = {{150, 512, 70, 1, 1, false}, {60, 768, 9, 3, 1, false}, {40, 2304, 33, 1, 2, true}, {140, 1280, 150, 1, 1, false}, {70, 4352, 3, 1, 1, false}, {33, 256, 8, 1, 1, false}};
@@ -93,10 +94,10 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double, std::t
                 }
                 tasks.order = order.data(); tasks.tiles = tl.data(); tasks.n_tiles = &nt;
             }
-            u32 copies = f.grid == 0 ? 0 : small == 1 ? (f.grid > 512 ? 2 : 4) : f.table_words / (f.grid + f.signs) / (iq3 ? 2 : 1);
+            u32 copies = f.grid == 0 ? 0 : small == 1 ? (f.grid > 512 ? 2 : 4) : f.table_words / (f.grid + f.signs) / (f.grid < 1024 ? 2 : 1);
             const bool minima = wide ? f.code == 4 || f.code == 6 || f.code == 7 : f.code == 2 || f.code == 4;
             u32 by = 256 / f.len * f.bytes, rp = ((by + 30) / 16 | 1) * 16;
-            u32 smem = up((f.grid + f.signs) * copies * 4, 16) + 2 * (TM * rp + TN * (256 + (wide ? 4 : 32))) + TN * (minima ? 40 : 8);
+            u32 smem = up((f.grid + (strcmp(f.name, "iq2_s") ? f.signs : 0)) * copies * 4, 16) + 2 * (TM * rp + TN * (256 + (wide ? 4 : 32))) + TN * (minima ? 40 : 8);
             if (small == 3) {
                 const u32 stages = wide ? (ROOM > 99 ? 3 : 2) : 2;
                 smem = stages * (32 * (((4 * by + 30) / 16 | 1) * 16) + 8192 + 128 * (wide ? 1 : 8)) + 4160 + (minima ? 1024 : 0);
