@@ -328,7 +328,7 @@ DEV void wide_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G, 1>&
     Sums<G> sums;
     if constexpr (U::BOOK) {
         constexpr u32 COPIES = book_copies<F, BIG>();
-        const RowsBook<F::GRID, COPIES> book = {{threadIdx.x % COPIES * 4}};
+        const NearBook<F::GRID, COPIES> book = {{threadIdx.x % COPIES * 4}};
         if constexpr (U::CHOSEN) {
             multiply_chosen<U>(raw, own, book, sums);
         } else {

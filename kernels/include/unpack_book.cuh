@@ -11,7 +11,7 @@
 
 // `Codebook` (codebook.cuh) with the distance to the signs in the instruction.
 template <u32 GRID, u32 COPIES>
-struct RowsBook : Codebook<GRID, COPIES> {
+struct NearBook : Codebook<GRID, COPIES> {
     template <u32 MASK>
     __device__ __forceinline__ u32 entry(u32 word, u32 low) const {
         return shared_at<u32>(this->template offset<MASK>(word, low));
