@@ -21,6 +21,19 @@ const GROWTH: u64 = 8 << 20;
 /// Every tenth request is left in the middle of its answer.
 const BROKEN_OFF: u32 = 10;
 
+/// Memory after some requests.
+struct Note {
+    requests: u32,
+    host_bytes: u64,
+    device_mib: Option<u64>,
+}
+
+/// What the last notes have more than the first.
+fn grown(notes: &[Note], of: fn(&Note) -> Option<u64>) -> Option<u64> {
+    let (first, rest) = notes.split_first()?;
+    Some(rest.iter().filter_map(of).max()?.saturating_sub(of(first)?))
+}
+
 /// Asks `requests` questions, of different lengths and ways of drawing.
 pub fn soak(workspace: &Workspace, maya: &Path, device: &str, requests: u32) -> Result<Value> {
     let mut command = workspace.command(&maya.to_string_lossy());
@@ -40,26 +53,29 @@ pub fn soak(workspace: &Workspace, maya: &Path, device: &str, requests: u32) -> 
             tokens += answer["usage"]["completion_tokens"].as_u64().context("an answer counts its tokens")?;
         }
         if (i + 1) % (requests / NOTES).max(1) == 0 {
-            let (host, device) = (resident(server.id())?, on_device(server.id()));
-            println!("  {} requests: {host} bytes of memory, on the device {device:?} MiB", i + 1);
-            notes.push((i + 1, host, device));
+            let note = Note {
+                requests: i + 1,
+                host_bytes: resident(server.id())?,
+                device_mib: on_device(server.id()),
+            };
+            println!(
+                "  {} requests: {} bytes of memory, on the device {:?} MiB",
+                note.requests, note.host_bytes, note.device_mib
+            );
+            notes.push(note);
         }
     }
     let seconds = begin.elapsed().as_secs_f64();
     server.interrupt()?;
-    let grown = |of: fn(&(u32, u64, Option<u64>)) -> Option<u64>| -> Option<u64> {
-        let (first, rest) = notes.split_first()?;
-        Some(rest.iter().filter_map(of).max()?.saturating_sub(of(first)?))
-    };
-    let host = grown(|note| Some(note.1)).context("too few requests to see a growth")?;
-    let device_mib = grown(|note| note.2);
+    let host = grown(&notes, |note| Some(note.host_bytes)).context("too few requests to see a growth")?;
+    let device_mib = grown(&notes, |note| note.device_mib);
     let reached = json!({
         "host_memory": host <= GROWTH,
         "device_memory": device_mib.map_or(json!(SKIPPED), |grown| json!(grown == 0)),
     });
-    let notes = notes.iter().map(
-        |(requests, host, device)| json!({ "requests": requests, "host_bytes": host, "device_mib": device }),
-    );
+    let notes = notes.iter().map(|note| {
+        json!({ "requests": note.requests, "host_bytes": note.host_bytes, "device_mib": note.device_mib })
+    });
     Ok(json!({
         "reached": reached,
         "device": device,
@@ -79,9 +95,9 @@ fn request(i: u32) -> String {
     let mut body = json!({
         "messages": [{ "role": "user", "content": format!("{i}: {}", said.join(" ")) }],
         "max_tokens": 2 + i % 7,
-        "temperature": if i % 3 == 0 { 0.0 } else { 0.9 },
+        "temperature": if i.is_multiple_of(3) { 0.0 } else { 0.9 },
         "seed": i,
-        "enable_thinking": i % 2 == 0,
+        "enable_thinking": i.is_multiple_of(2),
     });
     if i % 4 == 1 {
         body["presence_penalty"] = json!(0.5);

@@ -4,7 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use glm_graph::{Checkpoint, CpuExecutor, CpuOptions, CudaExecutor, CudaOptions, Executor, Kv, Model};
+use glm_graph::{
+    Checkpoint, CpuExecutor, CpuOptions, CudaExecutor, CudaOptions, Executor, Input, Kv, Model, SeqId, Step,
+    Want,
+};
 use quant_kernels::Precision;
 use quant_kernels::cuda::StoreOptions;
 
@@ -13,8 +16,10 @@ use super::table::Table;
 use super::tolerance::limit;
 
 const LEVEL: &str = "cuda";
-/// Tokens that are fed one by one, then as a span, then one by one again.
+/// Tokens that are fed one by one, then as a span, then one by one again, together with sequences that have hardly begun.
 const STEPS: usize = 3;
+/// Tokens that these have.
+const OTHERS: [usize; 2] = [5, 9];
 const SPAN: usize = 70;
 const SEED: u64 = 17;
 
@@ -24,8 +29,15 @@ pub fn run(path: &Path, depth: usize, store: &StoreOptions, table: &mut Table) -
     let model = gguf::Model::open(path)?;
     let model = Model::load(model).with_context(|| format!("{} cannot be used", path.display()))?;
     let (model, kv, ctx) = (Arc::new(model), Kv::F16, depth + SPAN + 2 * STEPS);
-    let options =
-        CudaOptions { device: DEVICE, kv, ctx, sequences: 1, vram: None, span: None, store: store.clone() };
+    let options = CudaOptions {
+        device: DEVICE,
+        kv,
+        ctx,
+        sequences: 1 + OTHERS.len(),
+        vram: None,
+        span: None,
+        store: store.clone(),
+    };
     let mut device = CudaExecutor::new(Arc::clone(&model), options, &mut |_| ())?;
     let options = CpuOptions { precision: Precision::Fast, kv, threads: None, ctx, isa: None, tiers: None };
     let mut cpu = CpuExecutor::new(Arc::clone(&model), options)?;
@@ -42,11 +54,27 @@ pub fn run(path: &Path, depth: usize, store: &StoreOptions, table: &mut Table) -
     }
     let span: Vec<u32> = (0..SPAN).map(|i| token(STEPS + i)).collect();
     differing[1] = different(&scored(&mut cpu, theirs, &span)?, &scored(&mut device, mine, &span)?);
-    for i in 0..STEPS {
-        differing[2] +=
-            different(&logits(&mut cpu, theirs, token(i))?, &logits(&mut device, mine, token(i))?);
+    let mut pairs = vec![(mine, theirs)];
+    for len in OTHERS {
+        let (mine, theirs) = (device.open_sequence()?, cpu.open_sequence()?);
+        device.prefill(mine, &span[..len])?;
+        cpu.prefill(theirs, &span[..len])?;
+        pairs.push((mine, theirs));
     }
-    for (what, differing) in ["steps", "a span", "steps after it"].iter().zip(differing) {
+    for i in 0..STEPS {
+        let step = |(at, (seq, _)): (usize, &(SeqId, SeqId))| Step {
+            seq: *seq,
+            input: Input::Token(token(i + at)),
+            want: Want::Logits,
+        };
+        let steps: Vec<Step> = pairs.iter().enumerate().map(step).collect();
+        let ticket = device.submit(&steps)?;
+        for (at, row) in device.poll(ticket)?.into_iter().enumerate() {
+            let expected = logits(&mut cpu, pairs[at].1, token(i + at))?;
+            differing[2] += different(&expected, &row.logits.unwrap_or_default());
+        }
+    }
+    for (what, differing) in ["steps", "a span", "steps together with others"].iter().zip(differing) {
         let what = format!("{what} behind {depth} tokens");
         table.at_most(LEVEL, &name, what, differing as f64, limit("cuda.bits")?, "");
     }

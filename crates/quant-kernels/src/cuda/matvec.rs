@@ -144,7 +144,10 @@ mod tests {
         }
         assert_eq!(matvec_smem(Quant::F32, 5, 1, 512, 227 << 10), 32);
         // Q6_K, 4096 weights: 32 units, 16 warps with two stages of two tiles.
-        assert_eq!(matvec_smem(Quant::Q6K, 4096, 9, 512, 227 << 10), 32 * 144 + 128 * 4 + 32 * (8 + 2 * 3392));
+        assert_eq!(
+            matvec_smem(Quant::Q6K, 4096, 9, 512, 227 << 10),
+            32 * 144 + 128 * 4 + 32 * (8 + 2 * 3392)
+        );
         assert!(matvec_pair_unit([Quant::Q6K, Quant::Q8_0]).is_some());
         assert!(matvec_pair_unit([Quant::Q8_0, Quant::Q6K]).is_none());
     }
