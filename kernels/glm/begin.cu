@@ -26,6 +26,7 @@ constexpr u32 MOST_ROWS = 8;
 struct Begins {
     Begin row[MOST_ROWS];
 };
+static_assert(sizeof(Begins) == 8 * 184, "crates/glm-graph/src/cuda/abi.rs: MOST_TURNS");
 
 // Adds history[first, last) to the counts, or takes it away.
 DEV void count(const Begin& p, u32 first, u32 last, u32 one) {

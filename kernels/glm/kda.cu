@@ -20,7 +20,7 @@ struct Kda {
     float* states;        // of the first slot: two copies, `copy` floats apart, of which the even positions read the first
     float* out;           // [rows][heads * d]
     const Turn* turns;    // [rows]
-    u32* fault;           // [rows]
+    u32* fault;           // [rows]; the first that is noted stays
     size_t copy;
     u32 matrix, history;  // where the layer's matrices and histories begin in a copy, in floats
     u32 heads, d, taps_n, code, first_width, second_width;
@@ -136,7 +136,7 @@ extern "C" __global__ void __launch_bounds__(128) kda_step128(Kda p) {
     __syncthreads();
     const float factor = 1.0f / sqrtf(squares128(raw) / float(D) + p.rms_eps);
     const float out = ((sum * factor) * norm) * gate;
-    if (!(fabsf(out) < bits(0x7f800000u))) *p.fault = p.code;
+    if (!(fabsf(out) < bits(0x7f800000u))) atomicCAS(p.fault, 0u, p.code);
     p.out[channel] = out;
 }
 
@@ -230,7 +230,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) kda_step(Kda p) {
         const u32 channel = head * d + i;
         const float normed = (shared_at<float>(raw + i * 4) * factor) * p.norm[i];
         const float value = normed * sigmoid(p.gate[channel]);
-        if (!(fabsf(value) < bits(0x7f800000u))) *p.fault = p.code;
+        if (!(fabsf(value) < bits(0x7f800000u))) atomicCAS(p.fault, 0u, p.code);
         p.out[channel] = value;
     }
 }

@@ -206,7 +206,7 @@ extern "C" __global__ void __launch_bounds__(FAST_THREADS) site4(Site p) {
         __syncthreads();
     }
     const float square_sum = p.mix ? shared_at<float>(logits + rows * 4) : 0.0f;
-    if (tid == 0 && !(fabsf(square_sum) < bits(0x7f800000u))) *p.fault = p.code;
+    if (tid == 0 && !(fabsf(square_sum) < bits(0x7f800000u))) atomicCAS(p.fault, 0u, p.code);
     const float inverse = 1.0f / sqrtf(square_sum / float(width) + p.rms_eps);
     auto logit = [&](u32 k, float scale) { return (shared_at<float>(logits + k * 4) * inverse) * scale + p.base[k]; };
     if (warp == WORKERS / WARP) {
@@ -267,7 +267,7 @@ extern "C" __global__ void __launch_bounds__(FAST_THREADS) site4(Site p) {
     float sum = lane < parts ? shared_at<float>(scratch + lane * 4) : 0.0f;
     for (u32 mask = 1; mask < padded(parts); mask *= 2) sum = sum + lane_xor(sum, mask);
     sum = __shfl_sync(ALL, sum, 0);
-    if (tid == 0 && !(fabsf(sum) < bits(0x7f800000u))) *p.fault = p.code;
+    if (tid == 0 && !(fabsf(sum) < bits(0x7f800000u))) atomicCAS(p.fault, 0u, p.code);
     const float factor = 1.0f / sqrtf(sum / float(p.hidden) + p.rms_eps);
     if (works) {
 #pragma unroll
@@ -337,7 +337,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) site(Site p) {
         }
         tree_rows(sums, rows + 1, blocks);
         const float squares_of_all = shared_at<float>(sums + rows * stride * 4);
-        if (threadIdx.x == 0 && !(fabsf(squares_of_all) < bits(0x7f800000u))) *p.fault = p.code;
+        if (threadIdx.x == 0 && !(fabsf(squares_of_all) < bits(0x7f800000u))) atomicCAS(p.fault, 0u, p.code);
         const float inverse = 1.0f / sqrtf(squares_of_all / float(width) + p.rms_eps);
         auto logit = [&](u32 k, float scale) {
             return (shared_at<float>(sums + k * stride * 4) * inverse) * scale + p.base[k];
@@ -386,7 +386,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) site(Site p) {
     }
     __syncthreads();
     const float sum = squares(raw, p.hidden, scratch);
-    if (threadIdx.x == 0 && !(fabsf(sum) < bits(0x7f800000u))) *p.fault = p.code;
+    if (threadIdx.x == 0 && !(fabsf(sum) < bits(0x7f800000u))) atomicCAS(p.fault, 0u, p.code);
     const float factor = 1.0f / sqrtf(sum / float(p.hidden) + p.rms_eps);
     for (u32 h = threadIdx.x; h < p.hidden; h += blockDim.x) {
         p.x[h] = (shared_at<float>(raw + h * 4) * factor) * p.norm[h];

@@ -64,7 +64,7 @@ DEV uint2 quantize8(const float (&x)[8], float inverse) {
 
 // Quantises `k` values by the block's threads, in blocks of `LANES` * 8: 256 (32 lanes) or 32 (4 lanes). `fetch(i, raw)` reads
 // what values i..i+8 are made of, while those before are under way, and `make(i, raw, x)` makes them; `q` and `scales` are
-// places in shared memory. Sets `*fault` if one is not finite.
+// places in shared memory. Sets `*fault` to 1 if one is not finite and it was 0.
 template <u32 LANES, typename Raw, typename Fetch, typename Make>
 DEV void quantize(u32 k, Fetch fetch, Make make, u32 q, u32 scales, u32* fault) {
     const u32 lane = threadIdx.x % WARP, step = blockDim.x / WARP * 256;
@@ -87,7 +87,7 @@ DEV void quantize(u32 k, Fetch fetch, Make make, u32 q, u32 scales, u32* fault) 
         float scale = 0.0f;
         uint2 bytes = make_uint2(0, 0);
         if (largest >= 0x7f800000u) {
-            *fault = 1;
+            atomicCAS(fault, 0u, 1u);
         } else if (largest >= TINY_BITS) {
             const float amax = __uint_as_float(largest), above[2] = {amax, 127.0f}, below[2] = {127.0f, amax};
             float both[2];  // scale, inverse

@@ -1,9 +1,10 @@
 //! `cargo xtask soak`: runs too long for every change; each leaves a dated report under bench-results/.
 
 mod requests;
+mod sanitizer;
 mod tiers;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -18,15 +19,18 @@ use crate::{fuzz, parity, results};
 pub struct Arguments {
     /// What to run
     name: Name,
-    /// For `requests`: what computes, as `maya serve --device` takes it
+    /// For `eval`, `requests` and `sanitizer`: what computes, as `maya serve --device` takes it
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     device: String,
     /// For `requests`: how many
-    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(20..))]
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(200..))]
     requests: u32,
-    /// For `requests`: a program that was built elsewhere, of the commit that it names [default: a release build]
+    /// For these: a program that was built elsewhere, of the commit that it names [default: a release build]
     #[arg(long, value_name = "FILE")]
     maya: Option<PathBuf>,
+    /// For `eval` on a device and `sanitizer`: a folder that `golden unpack` made [default: it is made]
+    #[arg(long, value_name = "DIR")]
+    fixtures: Option<PathBuf>,
     #[command(flatten)]
     result: results::Arguments,
 }
@@ -37,10 +41,23 @@ enum Name {
     Fuzz,
     /// Experts on two tiers: random lives, kills, instruments, every budget's logits
     Tiers,
-    /// The demo model's answers to all evaluation rows, fast and exact, and the distance between the two
+    /// The demo model's answers to all evaluation rows, fast and exact, and the distance between the two; on a device only the
+    /// answers
     Eval,
     /// Request after request at one server: memory does not grow
     Requests,
+    /// A device's kernels under compute-sanitizer
+    Sanitizer,
+}
+
+impl Arguments {
+    fn binary(&self, workspace: &Workspace) -> Result<PathBuf> {
+        self.maya.clone().map_or_else(|| workspace.release_maya(), Ok)
+    }
+
+    fn unpacked(&self, workspace: &Workspace) -> Result<PathBuf> {
+        self.fixtures.clone().map_or_else(|| parity::unpack(workspace), Ok)
+    }
 }
 
 /// Runs it and writes the report, also of a run that misses its bounds; that one is an error after it is written.
@@ -50,8 +67,17 @@ pub fn run_named(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
         Name::Eval => "soak-eval",
         Name::Tiers => "soak-tiers",
         Name::Requests => "soak-requests",
+        Name::Sanitizer => "soak-sanitizer",
+    };
+    let takes_a_program = match arguments.name {
+        Name::Fuzz | Name::Tiers => false,
+        Name::Eval => arguments.device != "cpu",
+        Name::Requests | Name::Sanitizer => true,
     };
     let origin = match &arguments.maya {
+        Some(_) if !takes_a_program => {
+            bail!("--maya: this one is run with the workspace's own build");
+        }
         Some(maya) => {
             let commit = workspace.commit_of(maya)?;
             results::Origin::of_commit(workspace, suite, &arguments.result, commit)?
@@ -61,11 +87,19 @@ pub fn run_named(workspace: &Workspace, arguments: &Arguments) -> Result<()> {
     let begin = Instant::now();
     let body = match arguments.name {
         Name::Fuzz => json!({ "targets": fuzz::fuzz(workspace, Duration::from_secs(300))? }),
+        Name::Eval if arguments.device != "cpu" => {
+            let rows = arguments.unpacked(workspace)?.join("models/eval.jsonl");
+            answers(workspace, &arguments.binary(workspace)?, &arguments.device, &rows)?
+        }
         Name::Eval => eval(workspace)?,
         Name::Tiers => tiers::soak(workspace)?,
         Name::Requests => {
-            let maya = arguments.maya.clone().map_or_else(|| workspace.release_maya(), Ok)?;
+            let maya = arguments.binary(workspace)?;
             requests::soak(workspace, &maya, &arguments.device, arguments.requests)?
+        }
+        Name::Sanitizer => {
+            let (maya, fixtures) = (arguments.binary(workspace)?, arguments.unpacked(workspace)?);
+            sanitizer::soak(workspace, &maya, &arguments.device, &fixtures)?
         }
     };
     let mut body = body;
@@ -150,6 +184,20 @@ fn eval(workspace: &Workspace) -> Result<Value> {
         "kl_fast_from_exact": kl.summary(),
         "kl_mix_from_f16": mix.summary(),
     }))
+}
+
+/// A device's answers to the evaluation rows.
+fn answers(workspace: &Workspace, maya: &Path, device: &str, rows: &Path) -> Result<Value> {
+    if !rows.is_file() {
+        bail!("{} is not here: the evaluation rows are not part of the repository", rows.display());
+    }
+    let mut command = workspace.command(&maya.to_string_lossy());
+    command.env_remove("MAYA_MODEL").arg("eval").arg(rows).args(["--device", device]);
+    println!("{}", describe(&command));
+    let begin = Instant::now();
+    let run = Run::parse(&output(&mut command)?, begin.elapsed().as_secs_f64())?;
+    let right = run.sums["right"].as_u64().is_some_and(|n| n >= BOUNDS.right);
+    Ok(json!({ "reached": { "right": right }, "device": device, "answers": run.summary() }))
 }
 
 /// What one `maya eval` printed.

@@ -5,7 +5,7 @@ use crate::cpu::{CpuExecutor, HiddenRows, Observer};
 pub use crate::cuda::{DeviceProducts, DeviceSampler};
 use crate::error::ExecError;
 use crate::executor::{SeqId, Token};
-use crate::state::{Checkpoint, LayerState};
+use crate::state::{Checkpoint, Latents, LayerState};
 
 /// As [`CpuExecutor::score_hidden`], with every layer's streams, routes and selections shown to `observer`.
 ///
@@ -64,8 +64,10 @@ pub fn poison(checkpoint: &mut Checkpoint) {
             }
         }
         Some(LayerState::Dsa(state)) => {
-            if let Some(value) = state.open_keys.last_mut() {
-                *value = f32::NAN;
+            // 0x7e00 is a half that is no number.
+            match &mut state.latents {
+                Latents::F32(values) => values.iter_mut().rev().take(1).for_each(|value| *value = f32::NAN),
+                Latents::F16(values) => values.iter_mut().rev().take(1).for_each(|value| *value = 0x7e00),
             }
         }
         None => {}

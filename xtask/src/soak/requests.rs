@@ -56,7 +56,7 @@ pub fn soak(workspace: &Workspace, maya: &Path, device: &str, requests: u32) -> 
             let note = Note {
                 requests: i + 1,
                 host_bytes: resident(server.id())?,
-                device_mib: on_device(server.id()),
+                device_mib: on_device(server.id(), device),
             };
             println!(
                 "  {} requests: {} bytes of memory, on the device {:?} MiB",
@@ -120,7 +120,11 @@ fn resident(id: u32) -> Result<u64> {
 }
 
 /// MiB that a process has of a device's memory, where the driver's tool tells.
-fn on_device(id: u32) -> Option<u64> {
+fn on_device(id: u32, device: &str) -> Option<u64> {
+    if device == "cpu" {
+        return None;
+    }
+    let ordinal = device.split(':').nth(1).unwrap_or("0");
     let query = ["--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"];
     let text = output(Command::new("nvidia-smi").args(query)).ok()?;
     let own = |line: &str| {
@@ -129,7 +133,7 @@ fn on_device(id: u32) -> Option<u64> {
     };
     // In a container ids are not the same on both sides: then what the device has in use.
     text.lines().find_map(own).or_else(|| {
-        let query = ["--query-gpu=memory.used", "--format=csv,noheader,nounits"];
+        let query = ["-i", ordinal, "--query-gpu=memory.used", "--format=csv,noheader,nounits"];
         let text = output(Command::new("nvidia-smi").args(query)).ok()?;
         text.lines().next()?.trim().parse().ok()
     })

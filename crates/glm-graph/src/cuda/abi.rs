@@ -209,3 +209,4 @@ const _: () = assert!(size_of::<Kda>() == 144);
 const _: () = assert!(size_of::<Router>() == 96);
 const _: () = assert!(size_of::<Drawing>() == 72);
 const _: () = assert!(size_of::<Begin>() == 184);
+const _: () = assert!(size_of::<Begins>() == 8 * 184);

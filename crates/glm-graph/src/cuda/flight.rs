@@ -154,7 +154,8 @@ impl CudaExecutor {
             let (slot, position) = (sequence.slot, sequence.tokens.len());
             rows.push(Beginning { slot, fed, position, params: step.params, record: record_of(row) });
         }
-        let event = record_of(0);
+        // That of the last row: its record is free, and its event used again, only when all rows have landed.
+        let event = record_of(rows.len() - 1);
         self.recorded(rows.len(), end)?;
         self.begin(&rows, None)?;
         if let Some(graph) = self.graphs.get(&(rows.len(), end)) {

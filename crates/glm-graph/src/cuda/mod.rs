@@ -77,7 +77,7 @@ pub struct CudaOptions {
 pub struct CudaExecutor {
     // Dropped in this order: what was recorded, then what it names.
     graphs: HashMap<(usize, End), Graph>,
-    /// One for each record of an answer in the output; the first of a pass's is its event.
+    /// One for each record of an answer in the output; that of a pass's last row is the pass's.
     events: Vec<Event>,
     flights: VecDeque<Flight>,
     next_record: usize,

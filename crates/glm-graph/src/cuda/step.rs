@@ -185,9 +185,12 @@ impl CudaExecutor {
     /// the sequences changes but what their next steps overwrite. They draw as the default parameters say.
     ///
     /// # Errors
-    /// None or too many, unknown or failed sequence, a step without an answer, or the driver's.
+    /// None or too many, one of them twice, unknown or failed sequence, a step without an answer, or the driver's.
     pub fn profile(&mut self, seqs: &[SeqId]) -> Result<Vec<LaunchTime>, ExecError> {
         let n = seqs.len();
+        if let Some((_, seq)) = seqs.iter().enumerate().find(|(at, seq)| seqs[..*at].contains(seq)) {
+            return Err(ExecError::Twice(*seq));
+        }
         if !(1..=self.turns).contains(&n) {
             return Err(ExecError::Length {
                 what: "the sequences of a pass",

@@ -30,11 +30,13 @@ pub(super) struct Extent {
     span: usize,
     /// One of so many draws.
     pub draws: u64,
+    /// Tokens of the demo model's own text.
+    text: usize,
 }
 
-const FULL: Extent = Extent { prompt: usize::MAX, span: 96, draws: 1 };
+const FULL: Extent = Extent { prompt: usize::MAX, span: 96, draws: 1, text: 512 };
 /// Every kernel and every way through the executor, but little of each: for a device that is emulated.
-const BRIEF: Extent = Extent { prompt: 64, span: 24, draws: 100 };
+const BRIEF: Extent = Extent { prompt: 64, span: 24, draws: 100, text: 24 };
 /// The device of the comparisons.
 pub(super) const DEVICE: u32 = 0;
 
@@ -60,6 +62,7 @@ pub fn run(fixtures: &Fixtures, brief: bool, deep: Option<(&Path, usize)>, table
     }
     drop(products);
     super::cuda_draw::run(DEVICE, &store, &extent, table)?;
+    super::cuda_forced::run(extent.text, &store, table)?;
     if let Some((file, depth)) = deep {
         super::cuda_deep::run(file, depth, &store, table)?;
     }

@@ -8,6 +8,8 @@ mod cuda_batch;
 mod cuda_deep;
 #[cfg(feature = "cuda")]
 mod cuda_draw;
+#[cfg(feature = "cuda")]
+mod cuda_forced;
 mod excuse;
 mod golden;
 mod greedy;
