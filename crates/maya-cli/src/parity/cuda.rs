@@ -32,11 +32,16 @@ pub(super) struct Extent {
     pub draws: u64,
     /// Tokens of the demo model's own text.
     text: usize,
+    /// Which of the models; none named are all.
+    subjects: &'static [&'static str],
 }
 
-const FULL: Extent = Extent { prompt: usize::MAX, span: 96, draws: 1, text: 512 };
+const FULL: Extent = Extent { prompt: usize::MAX, span: 96, draws: 1, text: 512, subjects: &[] };
+/// A model of each kind of weights and both families of sizes; and the one that is compared with latents of both types.
+const BRIEF_SUBJECTS: [&str; 4] = ["tiny-a.f32", "tiny-a.q8_0", FLOAT_LATENTS, "tiny-b.maya"];
+const FLOAT_LATENTS: &str = "tiny-a.maya";
 /// Every kernel and every way through the executor, but little of each: for a device that is emulated.
-const BRIEF: Extent = Extent { prompt: 64, span: 24, draws: 100, text: 24 };
+const BRIEF: Extent = Extent { prompt: 64, span: 24, draws: 100, text: 24, subjects: &BRIEF_SUBJECTS };
 /// The device of the comparisons.
 pub(super) const DEVICE: u32 = 0;
 
@@ -67,8 +72,12 @@ pub fn run(fixtures: &Fixtures, brief: bool, deep: Option<(&Path, usize)>, table
         super::cuda_deep::run(file, depth, &store, table)?;
     }
     for subject in &SUBJECTS {
+        if !(extent.subjects.is_empty() || extent.subjects.contains(&subject.name)) {
+            continue;
+        }
         let Some(loaded) = subject.load(LEVEL, fixtures, table)? else { continue };
-        for kv in [Kv::F16, Kv::F32] {
+        let both = !brief || subject.name == FLOAT_LATENTS;
+        for kv in [Kv::F16, Kv::F32].into_iter().filter(|kv| both || *kv == Kv::F16) {
             let options = CudaOptions {
                 device: DEVICE,
                 kv,
