@@ -54,11 +54,12 @@ static void run(u32 heads, u32 latent, u32 kpool, u32 top, u32 half, u32 first, 
     std::vector<float> want_scores(size_t(heads) * stride), want(size_t(heads) * latent);
     std::vector<u8> gathered(size_t(stride) * latent * 4 + 64);
     for (u32 row = 0; row < n; row++) {
-        u32 position = first + row;
+        const u32 position = first + row;
+        alignas(16) one::Turn turn = {0, position, 0};
         const u32 seen = position < most ? position + 1 : top * kpool + (position + 1) % kpool;
         const bool decode_fast = latent == 512 && heads % 8 == 0;
         launch(one::attend_scores, dim3(3, (heads + 31) / 32), 512, 32 * 512 * 4, queries.data() + size_t(row) * heads * latent, latents,
-               pools.data() + size_t(row) * top, &position, want_scores.data(), gathered.data(), heads, latent, kpool, top, stride, half, scale);
+               pools.data() + size_t(row) * top, &turn, want_scores.data(), gathered.data(), heads, latent, kpool, top, stride, half, scale);
         for (u32 h = 0; h < heads; h++) {
             const float* got = &scores[(size_t(row) * heads + h) * stride];
             for (u32 j = 0; j < seen; j++) {
@@ -67,7 +68,7 @@ static void run(u32 heads, u32 latent, u32 kpool, u32 top, u32 half, u32 first, 
                 }
             }
         }
-        launch(one::attend_softmax, heads, 512, 4 * (32 + (stride + 255) / 256), want_scores.data(), &position, kpool, top, stride);
+        launch(one::attend_softmax, heads, 512, 4 * (32 + (stride + 255) / 256), want_scores.data(), &turn, kpool, top, stride);
         for (u32 h = 0; h < heads; h++) {
             const float* got = &weights[(size_t(row) * heads + h) * stride];
             for (u32 j = 0; j < seen; j++) {
@@ -78,7 +79,7 @@ static void run(u32 heads, u32 latent, u32 kpool, u32 top, u32 half, u32 first, 
         }
         const u32 stages = half ? 5 : 3, stage = 128 * 32 * (half ? 2 : 4) + 8 * 132 * 4;
         launch(one::attend_mix, decode_fast ? heads / 8 * 16 : 3, 128, stages * stage, want_scores.data(), latents, pools.data() + size_t(row) * top,
-               &position, gathered.data(), want.data(), heads, latent, kpool, top, stride, half);
+               &turn, gathered.data(), want.data(), heads, latent, kpool, top, stride, half);
         for (size_t i = 0; i < want.size(); i++) zeros += __float_as_uint(want[i]) == 0x80000000u;
         for (size_t i = 0; i < want.size(); i++) {
             const float* got = &mixed[size_t(row) * want.size()];

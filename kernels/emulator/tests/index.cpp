@@ -31,7 +31,8 @@ static void scores(u32 heads, u32 dim, u32 kpool, u32 top, u32 first, u32 n, u64
     launch(many::top_rows_choose, n, 1024, many::CHOICE_SHARED, got.data(), pools.data(), capacity, first, kpool, top);
     size_t bad = 0, rows = 0;
     for (u32 row = 0; row < n; row++) {
-        u32 position = first + row;
+        const u32 position = first + row;
+        alignas(16) one::Turn turn = {0, position, 0};
         const bool sees = position < (top + 1) * kpool - 1;
         const u32 here = sees ? 0 : (position + 1) / kpool;
         if (!sees) {
@@ -39,8 +40,8 @@ static void scores(u32 heads, u32 dim, u32 kpool, u32 top, u32 first, u32 n, u64
             const float* own = queries.data() + extra + size_t(row) * query_row;
             const std::vector<float> aligned(own, own + heads * dim);
             launch(one::index_scores, 3, 128, 2 * 32 * 128 * 4 + 2 * 32 * 33 * 4, aligned.data(),
-                   weights.data() + size_t(row) * weight_row, pooled.data(), &position, want.data(), heads, dim, kpool, top, scale);
-            launch(one::top_choose, 1, 1024, one::CHOICE_SHARED, want.data(), &position, want_pools.data(), counts.data(), kpool, top, capacity);
+                   weights.data() + size_t(row) * weight_row, pooled.data(), &turn, want.data(), 0, 0, capacity, heads, dim, kpool, top, scale);
+            launch(one::top_choose, 1, 1024, one::CHOICE_SHARED, want.data(), &turn, want_pools.data(), counts.data(), kpool, top, capacity, 0);
             for (u32 i = 0; i < top; i++) {
                 if (pools[size_t(row) * top + i] != want_pools[i] && !bad++) printf("pool row %u %u: %u not %u\n", row, i, pools[size_t(row) * top + i], want_pools[i]);
             }
@@ -103,10 +104,11 @@ static void prepare(u32 rank, u32 latent, u32 dim, u32 kpool, u32 half, std::vec
         const u32 complete = (first + n) / kpool - first / kpool;
         launch(manyprep::dsa_rows_pool, std::max(complete, 1u), 128, 0, rows.data(), ape.data(), keys.data(), gates.data(), pooled.data(), first, n, dim, kpool);
         for (u32 row = 0; row < n; row++) {
-            u32 position = first + row;
+            const u32 position = first + row;
+            alignas(16) oneprep::Turn turn = {0, position, 0};
             const float* y = in.data() + size_t(position) * width;
             launch(oneprep::dsa_prepare, 3, 256, 4 * longest, y, y + rank, y + rank + latent, y + rank + latent + dim, q_norm.data(), kv_norm.data(), k_norm.data(), k_bias.data(),
-                   ape.data(), &position, want_low.data() + size_t(position) * rank, want_latents.data(), want_keys.data(), want_gates.data(), want_pooled.data(), rank, latent, dim,
+                   ape.data(), &turn, want_low.data() + size_t(position) * rank, want_latents.data(), want_keys.data(), want_gates.data(), want_pooled.data(), 0, rank, latent, dim,
                    kpool, half, eps, ln);
         }
         first += n;

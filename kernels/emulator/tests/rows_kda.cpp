@@ -27,11 +27,12 @@ void run(const char* how, u32 heads, u32 d, u32 taps, u32 n, u32 first, bool fas
     std::vector<float> want(size_t(n) * inner), got(size_t(n) * inner, 9.0f);
     std::vector<u32> want_fault(n), got_fault(n);
     for (u32 t = 0; t < n; t++) {
-        u32 position = first + t, fault = 0;
+        u32 fault = 0;
+        alignas(16) kda::Turn turn = {0, first + t, 0};
         kda::Kda p{};
         p.raw = &raw[size_t(t) * w1], p.forget = &second[size_t(t) * w2], p.gate = p.forget + inner, p.beta = p.raw + 3 * inner + 2 * d;
         p.taps = tap.data(), p.bias = bias.data(), p.decay = decay.data(), p.norm = norm.data(), p.states = states.data();
-        p.out = &want[size_t(t) * inner], p.position = &position, p.fault = &fault, p.copy = copy, p.matrix = matrix, p.history = history;
+        p.out = &want[size_t(t) * inner], p.turns = &turn, p.fault = &fault, p.copy = copy, p.matrix = matrix, p.history = history;
         p.heads = heads, p.d = d, p.taps_n = taps, p.code = 7, p.bound = -5.0f, p.rms_eps = 1e-5f;
         if (fast_decode) launch(kda::kda_step128, heads, 128, 4 * 128 * 4, p);
         else launch(kda::kda_step, heads, 512, ((5 * d * 4 + 64 + 15) / 16 * 16) + d * d * 4, p);
