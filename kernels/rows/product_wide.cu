@@ -1,10 +1,8 @@
 // Products with many vectors: formats with 256 weights a block.
 #include "rows_few.cuh"
 
-template <bool BIG>
-struct WideFormats {
-    static constexpr bool RUNS = false;
-
+// Every format.
+struct AllFormats {
     // Calls `with` for the format of a number; crates/quant-kernels/src/cuda/rows.rs has the same numbers.
     template <typename With>
     DEV void choose_format(u32 format, With with) {
@@ -24,27 +22,33 @@ struct WideFormats {
             default: return with(UnpackIq3S());
         }
     }
+};
+
+// Products of the formats that `Choice` knows.
+template <typename Choice, bool BIG>
+struct WideFormats {
+    static constexpr bool RUNS = false;
 
     DEV Traits traits(u32 format) {
         Traits out;
-        choose_format(format, [&](auto unpack) { out = traits_of<decltype(unpack), BIG>(); });
+        Choice::choose_format(format, [&](auto unpack) { out = traits_of<decltype(unpack), BIG>(); });
         return out;
     }
 
     DEV void tables(u32 format, const u32* book) {
-        choose_format(format, [&](auto unpack) { make_tables<decltype(unpack), BIG>(book); });
+        Choice::choose_format(format, [&](auto unpack) { make_tables<decltype(unpack), BIG>(book); });
     }
 
     template <typename G>
     DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, const Rooms<G, 1>& rooms, u32 step, float (&v)[G::OUTPUTS]) {
-        choose_format(format, [&](auto unpack) { wide_values<decltype(unpack), BIG>(raw, own, rooms, step, v); });
+        Choice::choose_format(format, [&](auto unpack) { wide_values<decltype(unpack), BIG>(raw, own, rooms, step, v); });
     }
 };
 
 // 128 rows and 64 columns a block, and two blocks a multiprocessor: with one, its eight warps did not hide each other's waiting.
 extern "C" __global__ void __launch_bounds__(256, 2) rows_wide(const __grid_constant__ RowsTasks tasks) {
     if constexpr (MOST_SHARED > 64) {
-        rows_product<Geometry<8, 8, 0>, WideFormats<true>>(tasks);
+        rows_product<Geometry<8, 8, 0>, WideFormats<AllFormats, true>>(tasks);
     } else {
         __trap();
     }
@@ -52,8 +56,6 @@ extern "C" __global__ void __launch_bounds__(256, 2) rows_wide(const __grid_cons
 
 // The formats of dense matrices, with the same numbers.
 struct DenseFormats {
-    static constexpr bool RUNS = false;
-
     template <typename With>
     DEV void choose_format(u32 format, With with) {
         switch (format) {
@@ -62,25 +64,12 @@ struct DenseFormats {
             default: return with(UnpackQ5K());
         }
     }
-
-    DEV Traits traits(u32 format) {
-        Traits out;
-        choose_format(format, [&](auto unpack) { out = traits_of<decltype(unpack), true>(); });
-        return out;
-    }
-
-    DEV void tables(u32, const u32*) {}
-
-    template <typename G>
-    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, const Rooms<G, 1>& rooms, u32 step, float (&v)[G::OUTPUTS]) {
-        choose_format(format, [&](auto unpack) { wide_values<decltype(unpack), true>(raw, own, rooms, step, v); });
-    }
 };
 
 // 128 and 128: where there are that many columns, they share what unpacking takes.
 extern "C" __global__ void __launch_bounds__(256, 1) rows_wide_double(const __grid_constant__ RowsTasks tasks) {
     if constexpr (MOST_SHARED > 99) {
-        rows_product<Geometry<8, 16, 0>, DenseFormats>(tasks);
+        rows_product<Geometry<8, 16, 0>, WideFormats<DenseFormats, true>>(tasks);
     } else {
         __trap();
     }
@@ -88,7 +77,7 @@ extern "C" __global__ void __launch_bounds__(256, 1) rows_wide_double(const __gr
 
 // For chips with less shared memory: 64 and 32.
 extern "C" __global__ void __launch_bounds__(128, 1) rows_wide_small(const __grid_constant__ RowsTasks tasks) {
-    rows_product<Geometry<4, 4>, WideFormats<false>>(tasks);
+    rows_product<Geometry<4, 4>, WideFormats<AllFormats, false>>(tasks);
 }
 
 // Up to eight vectors, formats without a codebook: 32 rows a block (rows_few.cuh).
@@ -127,9 +116,7 @@ extern "C" __global__ void __launch_bounds__(256, 2) rows_wide_few(const __grid_
 }
 
 // The same with a codebook, or with Q6_K among them: 128 rows a block, since unpacking takes longer than reading.
-struct FewBookFormats {
-    static constexpr bool RUNS = false;
-
+struct BookFormats {
     template <typename With>
     DEV void choose_format(u32 format, With with) {
         switch (format) {
@@ -143,24 +130,11 @@ struct FewBookFormats {
             default: return with(UnpackIq3S());
         }
     }
-
-    DEV Traits traits(u32 format) {
-        Traits out;
-        choose_format(format, [&](auto unpack) { out = traits_of<decltype(unpack), true>(); });
-        return out;
-    }
-    DEV void tables(u32 format, const u32* book) {
-        choose_format(format, [&](auto unpack) { make_tables<decltype(unpack), true>(book); });
-    }
-    template <typename G>
-    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, const Rooms<G, 1>& rooms, u32 step, float (&v)[G::OUTPUTS]) {
-        choose_format(format, [&](auto unpack) { wide_values<decltype(unpack), true>(raw, own, rooms, step, v); });
-    }
 };
 
 extern "C" __global__ void __launch_bounds__(256, 2) rows_book_few(const __grid_constant__ RowsTasks tasks) {
     if constexpr (MOST_SHARED > 64) {
-        rows_product<Geometry<8, 1, 4>, FewBookFormats>(tasks);
+        rows_product<Geometry<8, 1, 4>, WideFormats<BookFormats, true>>(tasks);
     } else {
         __trap();
     }

@@ -4,6 +4,7 @@ use crate::config::Config;
 use crate::error::ExecError;
 use crate::executor::Token;
 use crate::model::Model;
+use crate::sampler::uniform;
 use crate::state::{Checkpoint, Kv, Latents, LayerState, Sequence};
 
 /// Values of recurrent state lie in this range on both sides of zero, keys and latents in one of their own: about what normed
@@ -11,21 +12,22 @@ use crate::state::{Checkpoint, Kv, Latents, LayerState, Sequence};
 const STATE: f32 = 0.05;
 const ROWS: f32 = 1.7;
 
-/// SplitMix64, two values a word.
-struct Random(u64);
+/// The numbers of a seed, one after the other.
+struct Random {
+    seed: u64,
+    counter: u64,
+}
 
 impl Random {
+    /// 53 bits.
     fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.counter += 1;
+        uniform(self.seed, self.counter)
     }
 
     /// From -`most` to `most`.
     fn value(&mut self, most: f32) -> f32 {
-        ((self.word() >> 40) as f32 / (1u64 << 23) as f32 - 1.0) * most
+        ((self.word() >> 29) as f32 / (1u64 << 23) as f32 - 1.0) * most
     }
 
     /// `len` more values.
@@ -54,11 +56,11 @@ impl Checkpoint {
     /// # Errors
     /// Memory for it was refused.
     pub fn random(model: &Model, kv: Kv, tokens: usize, seed: u64) -> Result<Self, ExecError> {
-        let (c, mut random) = (model.config(), Random(seed));
+        let (c, mut random) = (model.config(), Random { seed, counter: 0 });
         let mut sequence = Sequence::new(c, kv)?;
         reserve(&mut sequence.tokens, tokens)?;
         let vocab = model.vocab() as u64;
-        let token = |word: u64| ((u128::from(word) * u128::from(vocab)) >> 64) as Token;
+        let token = |word: u64| ((u128::from(word) * u128::from(vocab)) >> 53) as Token;
         sequence.tokens.extend((0..tokens).map(|_| token(random.word())));
         for state in &mut sequence.layers[..c.trunk] {
             fill(c, state, tokens, &mut random)?;

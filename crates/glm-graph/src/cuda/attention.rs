@@ -30,16 +30,7 @@ const WEIGHT_ROW: u32 = (MIX_TILE + 4) * 4;
 impl Pass<'_> {
     pub(super) fn dsa(&self, w: &DsaPlaces) -> Result<(), DriverError> {
         let (c, s) = (self.config, self.scratch);
-        let x = self.at(s.x);
-        let mut at = 0;
-        let places = w.first.map(|w| {
-            at += w.rows;
-            at - w.rows
-        });
-        let first = |i: usize| self.behind(s.first, places[i]);
-        let products: Vec<_> =
-            w.first.iter().enumerate().map(|(i, w)| self.product(w, x, first(i))).collect();
-        self.products("dsa in", &products)?;
+        self.side_by_side("dsa in", &w.first)?;
         let buffers = self.buffers();
         self.prepare(w, &buffers)?;
         let queries = c.heads * c.key_dim;

@@ -3,7 +3,7 @@
 use quant_kernels::cuda::{Args, DriverError, Grid};
 
 use super::abi;
-use super::product::{Product, THREADS};
+use super::product::THREADS;
 use super::scratch::kda_width;
 use super::token::{FIRST_LAYER, Pass, StepBuffers};
 use super::weights::KdaPlaces;
@@ -11,15 +11,7 @@ use super::weights::KdaPlaces;
 impl Pass<'_> {
     pub(super) fn kda(&self, layer: usize, w: &KdaPlaces) -> Result<(), DriverError> {
         let (c, s) = (self.config, self.scratch);
-        let x = self.at(s.x);
-        let mut at = 0;
-        let places = w.first.map(|w| {
-            at += w.rows;
-            at - w.rows
-        });
-        let first: Vec<Product> =
-            w.first.iter().zip(places).map(|(w, at)| self.product(w, x, self.behind(s.first, at))).collect();
-        self.products("kda in", &first)?;
+        let places = self.side_by_side("kda in", &w.first)?;
         self.products(
             "kda gates",
             &[

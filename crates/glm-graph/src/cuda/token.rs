@@ -153,6 +153,24 @@ impl Pass<'_> {
         Ok(())
     }
 
+    /// Products of the normed input, side by side in `first`; where each begins.
+    pub(super) fn side_by_side<const N: usize>(
+        &self,
+        what: &'static str,
+        list: &[Placed; N],
+    ) -> Result<[usize; N], DriverError> {
+        let (x, first) = (self.at(self.scratch.x), self.scratch.first);
+        let mut at = 0;
+        let places = list.each_ref().map(|w| {
+            at += w.rows;
+            at - w.rows
+        });
+        let products: Vec<Product> =
+            list.iter().zip(places).map(|(w, at)| self.product(w, x, self.behind(first, at))).collect();
+        self.products(what, &products)?;
+        Ok(places)
+    }
+
     /// The streams take what is pending; the next part's input is read, by `site`, or the head's where there is none.
     fn site(
         &self,

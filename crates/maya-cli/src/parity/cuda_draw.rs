@@ -8,6 +8,7 @@ use quant_kernels::cuda::StoreOptions;
 use super::cuda::Extent;
 use super::table::Table;
 use super::tolerance::limit;
+use crate::random::Pcg64;
 
 /// Vocabularies, the published model's first, and how many rows of each are drawn from: 10,000.
 const ROWS: [(usize, u64); 4] = [(154_880, 1_000), (5_000, 4_000), (1_025, 3_000), (37, 2_000)];
@@ -22,7 +23,7 @@ pub(super) fn run(device: u32, store: &StoreOptions, extent: &Extent, table: &mu
         let mut sampler = DeviceSampler::open(device, store.clone(), vocab)?;
         let (mut differing, mut near) = (0, 0);
         for seed in 0..rows {
-            let mut random = Random(seed + vocab as u64);
+            let mut random = Random(Pcg64::new(seed + vocab as u64));
             let logits = logits(&mut random, vocab);
             let params = params(&mut random, vocab);
             let history: Vec<u32> =
@@ -104,16 +105,12 @@ pub fn steps_ahead(
     Ok(expected.iter().zip(&found).filter(|(a, b)| a != b).count() + expected.len().abs_diff(found.len()))
 }
 
-/// SplitMix64.
-struct Random(u64);
+/// What the draws are made of.
+struct Random(Pcg64);
 
 impl Random {
     fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next()
     }
 
     fn below(&mut self, n: u64) -> u64 {
