@@ -54,7 +54,7 @@ DEV void keep_order() { asm volatile("" ::: "memory"); }
 
 // Heads of 128 with four taps, a thread a column of the state, which it keeps in registers from before its predecessor has ended:
 // 64 KB are on their way to a processor at once, and the chains of multiply-adds meet no shared memory but broadcasts.
-extern "C" __global__ void __launch_bounds__(128) kda_step128(Kda p) {
+extern "C" __global__ void __launch_bounds__(128, 3) kda_step128(Kda p) {
     constexpr u32 D = 128;
     let_successor_begin();
     take_row(p);

@@ -34,22 +34,25 @@ DEV void join_segments(const Shape<F>& shape, float* y) {
 // odd one. Values that do not exist are +0; a row has as many lanes as its tree is wide.
 template <bool PAIRED, typename F, typename Units>
 DEV void multiply(const Shape<F>& shape, const Ring<F>& ring, u32 lane_offset, float* y, Units units) {
-    constexpr u32 OF = PAIRED ? 2 : 1, VALUES = F::TILES / OF;
+    constexpr u32 OF = PAIRED ? 2 : 1, VALUES = F::TILES / OF, SOME = F::ABREAST / OF;
     const u32 lane = ring.lane, across = shape.across, at = lane & (across - 1), row_in_tile = lane >> shape.log_across;
 #pragma unroll 1
     for (u32 stage = 0; stage < shape.stages; stage++) {
         const u32 first = shape.first_tile(stage);
         ring.wait(stage);
-        float value[VALUES];
-#pragma unroll
+        float value[VALUES] = {};
+        // Not unrolled: a launch finds little of its code in the caches, and does few turns of this loop, so that instructions would
+        // be waited for (a quarter of the time of a codebook's gates, unrolled).
+#pragma unroll 1
         for (u32 t = 0; t < F::TILES; t += F::ABREAST) {
-#pragma unroll
-            for (u32 v = 0; v < F::ABREAST / OF; v++) value[t / OF + v] = 0.0f;
             if (first + t < shape.last) {
                 u32 block[F::ABREAST];
 #pragma unroll
                 for (u32 u = 0; u < F::ABREAST; u++) block[u] = ring.tile_at(stage, t + u) + lane_offset;
-                units(block, value + t / OF);
+                float some[SOME] = {};
+                units(block, some);
+#pragma unroll
+                for (u32 v = 0; v < VALUES; v++) value[v] = v / SOME * F::ABREAST == t ? some[v % SOME] : value[v];
             }
         }
         // The stage has been read: it takes the one after next while the sums are added.
@@ -200,20 +203,23 @@ DEV bool find_task(const Tasks& tasks, Task& task, u32& first, u32& rows) {
     rows = min(tasks.rows_of_block[t], tasks.task[t].rows - first);
     task = tasks.task[t];
     if (task.x_rows > 0) task.x += size_t(first / task.x_rows) * task.k;
+    const size_t row = blockIdx.z;
+    if (task.slot) task.slot += row * tasks.slots;
+    task.x += row * tasks.xs, task.x2 += row * tasks.xs, task.y += row * tasks.ys;
     return true;
 }
 
 // The successor may begin when all blocks have waited: when it runs, all that came before this kernel has ended
 // (`weights_are_known`). It finds no room earlier, because a block takes most of a multiprocessor.
 //
-// Kernels whose tasks have one format, or one of two (`Task::format` 0 or 1). `*fault` becomes 1 if activations of a
-// quantised product are not finite. `tables` is codebook.cuh's; without a codebook it may be null.
+// Kernels whose tasks have one format, or one of two (`Task::format` 0 or 1). A row's `fault` becomes 1 if activations
+// of a quantised product are not finite. `tables` is codebook.cuh's; without a codebook it may be null.
 #define MATVEC(NAME, F)                                                                                             \
     extern "C" __global__ void __launch_bounds__(512, 1)                                                            \
         NAME(const __grid_constant__ Tasks tasks, const u32* tables1, const u32*, u32* fault) {                     \
         Task task;                                                                                                  \
         u32 first, rows;                                                                                            \
-        if (find_task(tasks, task, first, rows)) matvec<F>(task, first, rows, tables1, fault);                      \
+        if (find_task(tasks, task, first, rows)) matvec<F>(task, first, rows, tables1, fault + blockIdx.z);         \
     }
 
 #define MATVEC_PAIR(NAME, F1, F2)                                                                                   \
@@ -222,6 +228,7 @@ DEV bool find_task(const Tasks& tasks, Task& task, u32& first, u32& rows) {
         Task task;                                                                                                  \
         u32 first, rows;                                                                                            \
         if (!find_task(tasks, task, first, rows)) return;                                                           \
+        fault += blockIdx.z;                                                                                        \
         if (task.format == 0) {                                                                                     \
             matvec<F1>(task, first, rows, tables1, fault);                                                          \
         } else {                                                                                                    \

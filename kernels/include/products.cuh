@@ -27,6 +27,8 @@ struct RowsTasks {
     RowsTask task[MOST_ROWS_TASKS];
     u32 first_block[MOST_ROWS_TASKS + 1];
     u32 n, columns;
+    u32 tall;   // tiles of a block of rows_few.cuh; 0 is 1
+    u32 apart;  // what is read was complete before the predecessor let this kernel begin (rows_few.cuh)
     const u32* order;
     const u32* tiles;
     const u32* n_tiles;

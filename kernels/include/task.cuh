@@ -32,6 +32,9 @@ struct Tasks {
     u32 first_block[MOST_TASKS + 1];
     u32 rows_of_block[MOST_TASKS];
     u32 n;
+    // A row of each of several sequences is a z of the grid. So many entries, floats and floats further lie the next row's slots,
+    // activations and results.
+    u32 slots, xs, ys;
 };
 
 constexpr u32 HEAD = 128;

@@ -35,7 +35,8 @@ struct NarrowFormats {
     // For few vectors (rows_few.cuh).
     DEV u32 bytes(u32 format) { return traits(format).bytes; }
     DEV bool minima(u32 format) { return traits(format).minima; }
-    DEV void values(u32 format, const u32 (&raw)[2], const Lane<Few>& own, u32 dx, u32 sums, u32 runs, u32 total, float (&v)[4]) {
+    template <typename G>
+    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, u32 dx, u32 sums, u32 runs, u32 total, float (&v)[4]) {
         choose_format(format, [&](auto unpack) { few_run_values<decltype(unpack)>(raw, own, dx, sums, runs, total, v); });
     }
 };
@@ -53,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) rows_narrow_small(const __g
 // Up to eight vectors: 32 rows a block.
 extern "C" __global__ void __launch_bounds__(256, 2) rows_narrow_few(const __grid_constant__ RowsTasks tasks) {
     if constexpr (MOST_SHARED > 64) {
-        rows_few<2, NarrowFormats>(tasks);
+        rows_few<Few<32, 4>, 2, NarrowFormats>(tasks);
     } else {
         __trap();
     }

@@ -102,14 +102,24 @@ struct FewFormats {
         return out;
     }
     DEV bool minima(u32 format) { return format == 4 || format == 6 || format == 7; }
-    DEV void values(u32 format, const u32 (&raw)[2], const Lane<Few>& own, u32 dx, u32 sums, float (&v)[4]) {
+    template <typename G>
+    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, u32 dx, u32 sums, float (&v)[4]) {
         choose_format(format, [&](auto unpack) { few_values<decltype(unpack)>(raw, own, dx, sums, v); });
     }
 };
 
 extern "C" __global__ void __launch_bounds__(256, 2) rows_wide_few(const __grid_constant__ RowsTasks tasks) {
     if constexpr (MOST_SHARED > 64) {
-        rows_few<(MOST_SHARED > 99 ? 3 : 2), FewFormats>(tasks);
+        rows_few<Few<32, 4>, (MOST_SHARED > 99 ? 3 : 2), FewFormats>(tasks);
+    } else {
+        __trap();
+    }
+}
+
+// With few rows.
+extern "C" __global__ void __launch_bounds__(256, 2) rows_wide_deep(const __grid_constant__ RowsTasks tasks) {
+    if constexpr (MOST_SHARED > 99) {
+        rows_few<Few<16, 8>, 2, FewFormats>(tasks);
     } else {
         __trap();
     }

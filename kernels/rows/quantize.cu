@@ -13,12 +13,17 @@ struct Quantize {
     u32 share;        // rows that have one place in `faults`
     u32 narrow;       // blocks of 32 values, not of 256
     float limit;
+    u8* q2;           // with a second z of the grid: where these and their scales go in blocks of 32, too
+    float* scale2;
 };
 
 // A warp has 256 values of a vector, blockIdx.y of them; a lane eight.
 extern "C" __global__ void __launch_bounds__(256) rows_quantize(Quantize p) {
     const u32 lane = threadIdx.x % WARP, vector = blockIdx.x * (blockDim.x / WARP) + threadIdx.x / WARP;
+    wait_for_predecessor();
+    let_successor_begin();
     if (vector >= p.rows * p.parts) return;
+    if (blockIdx.z > 0) p.q = p.q2, p.scale = p.scale2, p.narrow = 1;
     const u32 i = blockIdx.y * 256 + 8 * lane, row = vector / p.parts;
     const size_t at = size_t(row) * p.stride + size_t(vector % p.parts) * p.k + i;
     float x[8] = {};

@@ -102,7 +102,7 @@ void launch_of(const char* name, Kernel kernel, const Format (&formats)[2], cons
     using Task = std::remove_reference_t<decltype(Tasks().task[0])>;
     Random r(seed);
     const std::vector<u32> tables[2] = {tables_of(formats[0].code, r), tables_of(formats[1].code, r)};
-    Tasks tasks;
+    Tasks tasks = {};
     memset((void*)&tasks, 0, sizeof tasks);
     std::vector<std::vector<u8>> matrices(list.size());
     std::vector<std::vector<float>> vectors(list.size()), ups(list.size()), norms(list.size()), got(list.size()), want(list.size());

@@ -45,7 +45,15 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double, std::t
         std::vector<float> sc(size_t(vecs) * scales, 1e30f);
         std::vector<u32> faults(c.columns, 0);
         quantize::Quantize Q = {x.data(), nullptr, qa, sc.data(), faults.data(), c.parts * c.k, c.columns, c.parts, c.k, pitch, scales, 1, !wide, 0.0f};
-        launch(quantize::rows_quantize, {(vecs + 7) / 8, (c.k + 255) / 256, 1}, 256, 0, Q);
+        if (wide) {
+            launch(quantize::rows_quantize, {(vecs + 7) / 8, (c.k + 255) / 256, 1}, 256, 0, Q);
+        } else {
+            // The second of both roundings.
+            std::vector<u8> other(q.size());
+            std::vector<float> of_other(sc.size());
+            Q.q = other.data(), Q.scale = of_other.data(), Q.narrow = 0, Q.q2 = qa, Q.scale2 = sc.data();
+            launch(quantize::rows_quantize, {(vecs + 7) / 8, (c.k + 255) / 256, 2}, 256, 0, Q);
+        }
         // reference: each (column, part)
         u32 outs = c.experts ? c.columns * c.share : c.columns;
         std::vector<u32> expert(outs, 0);
@@ -74,7 +82,11 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double, std::t
         tasks.n = 1; tasks.columns = outs;
         // The third variant has the formats of dense matrices only.
         const bool dense = f.code == 0 || f.code == 6 || f.code == 7;
-        for (int small = 0; small < 5; small++) {
+        // The sixth is the fourth with more tiles of rows a block, and need not wait for its predecessor.
+        for (int turn = 0; turn < 6; turn++) {
+            const int small = turn < 5 ? turn : 3;
+            if (turn == 5 && c.experts) continue;
+            tasks.tall = turn == 5 ? 3 : turn == 3 ? 1 : 0, tasks.apart = turn == 5;
             if (small == 2 && !(wide && dense && ROOM > 99)) continue;
             if (small != 1 && ROOM <= 64) continue;
             if (small == 3 && !few) continue;
@@ -83,7 +95,8 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double, std::t
             for (auto& x : out) x = 0.125f;
             t.y = out.data();
             u32 TM = small == 1 ? 64 : small == 3 ? 32 : 128, TN = small > 2 ? 8 : small == 2 ? 128 : small == 1 || !wide ? 32 : 64;
-            u32 blocks = (c.rows + TM - 1) / TM * c.parts;
+            const u32 height = turn == 5 ? 3 * TM : TM;
+            u32 blocks = (c.rows + height - 1) / height * c.parts;
             tasks.first_block[1] = blocks;
             std::vector<u32> order, tl; u32 nt = 0;
             if (c.experts) {
@@ -106,7 +119,7 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double, std::t
             u32 ny = c.experts ? nt + 1 : (outs + TN - 1) / TN;
             if (smem > ROOM << 10) continue;
             if (small == 1) launch(rows_small, {blocks, ny, 1}, 128, smem, tasks); else if (small > 2) launch(small == 3 ? few : book_few, {blocks, ny, 1}, 256, smem, tasks); else launch(small == 2 ? rows_double : rows_big, {blocks, ny, 1}, 256, smem, tasks);
-            char name[100]; snprintf(name, sizeof name, "%s %u x %u, %u columns, %u parts %d", f.name, c.rows, c.k, c.columns, c.parts, small);
+            char name[100]; snprintf(name, sizeof name, "%s %u x %u, %u columns, %u parts %d", f.name, c.rows, c.k, c.columns, c.parts, turn);
             same(name, out.data(), want.data(), want.size());
         }
     }

@@ -43,6 +43,9 @@ pub(super) struct Tasks {
     pub first_block: [u32; MAX_TASKS + 1],
     pub rows_of_block: [u32; MAX_TASKS],
     pub n: u32,
+    /// Slots, values of activations and of results between the rows of a pass.
+    pub steps: [u32; 3],
+    pub reserved: u32,
 }
 
 /// How the streams change before a site reads them.
@@ -203,7 +206,7 @@ pub(super) struct Begins {
 
 // The sizes that the compiler of the device code gives the same structures.
 const _: () = assert!(size_of::<Task>() == 80);
-const _: () = assert!(size_of::<Tasks>() == MAX_TASKS * 80 + 4 * (2 * MAX_TASKS + 1) + 4);
+const _: () = assert!(size_of::<Tasks>() == MAX_TASKS * 80 + 4 * (2 * MAX_TASKS + 1) + 20);
 const _: () = assert!(size_of::<Site>() == 160);
 const _: () = assert!(size_of::<Kda>() == 144);
 const _: () = assert!(size_of::<Router>() == 96);

@@ -6,6 +6,7 @@
 mod abi;
 mod attention;
 mod draw;
+mod experts;
 mod flight;
 mod kda;
 mod kernels;

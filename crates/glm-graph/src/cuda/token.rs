@@ -10,7 +10,7 @@ use super::product::{Product, Room, THREADS, batches};
 use super::scratch::{Scratch, SlotPlaces};
 use super::timeline::Timeline;
 use super::weights::{
-    BlockPlaces, FfnPlaces, InSlot, MixerPlaces, MoePlaces, Placed, SitePlaces, SwiGluPlaces, Weights,
+    BlockPlaces, FfnPlaces, MixerPlaces, Placed, SitePlaces, SwiGluPlaces, Weights,
 };
 use crate::config::Config;
 use crate::state::Kv;
@@ -58,6 +58,15 @@ pub(super) struct StepBuffers {
     pub(super) router: u64,
     pub(super) ids: u64,
     pub(super) weights: u64,
+}
+
+/// Rows whose vectors meet matrices of one launch.
+pub(super) struct Rows {
+    pub(super) n: u32,
+    /// Slots, values of activations and of results from row to row.
+    pub(super) steps: [u32; 3],
+    /// Fault words, one a row.
+    pub(super) faults: u64,
 }
 
 /// What the streams wait to take.
@@ -140,15 +149,29 @@ impl Pass<'_> {
     }
 
     pub(super) fn products(&self, what: &'static str, list: &[Product]) -> Result<(), DriverError> {
-        for batch in batches(list, self.room) {
+        self.products_of_rows(what, list, &Rows { n: 1, steps: [0; 3], faults: self.at(self.scratch.fault) })
+    }
+
+    /// Products of each row's vectors with the same matrices, or with those of its own slots; `list` has the first row's.
+    pub(super) fn products_of_rows(
+        &self,
+        what: &'static str,
+        list: &[Product],
+        rows: &Rows,
+    ) -> Result<(), DriverError> {
+        // All rows' blocks together are as many as there are multiprocessors.
+        let room = Room { processors: (self.room.processors / rows.n).max(1), ..self.room };
+        for mut batch in batches(list, room) {
+            batch.tasks.steps = rows.steps;
             let kernel = self.kernels.matvec(batch.formats);
             let args = Args::new()
                 .value(&*batch.tasks)
                 .pointer(self.kernels.tables(batch.formats[0]))
                 .pointer(self.kernels.tables(batch.formats[1]))
-                .pointer(self.at(self.scratch.fault));
-            let grid = Grid::new(batch.blocks, batch.threads).with_smem(batch.smem).early();
-            self.put_bytes(what, kernel, grid, args, batch.bytes())?;
+                .pointer(rows.faults);
+            let grid = Grid::of([batch.blocks, 1, rows.n], [batch.threads, 1, 1]);
+            let bytes = u64::from(rows.n) * batch.bytes();
+            self.put_bytes(what, kernel, grid.with_smem(batch.smem).early(), args, bytes)?;
         }
         Ok(())
     }
@@ -278,84 +301,11 @@ impl Pass<'_> {
         self.products("dense down", &[self.down(w, at, limit)])
     }
 
-    fn down(&self, w: &SwiGluPlaces, at: usize, limit: f32) -> Product {
+    pub(super) fn down(&self, w: &SwiGluPlaces, at: usize, limit: f32) -> Product {
         let wide = self.scratch.wide;
         let mut down = self.product(&w.down, self.behind(wide, at), self.at(self.scratch.y));
         down.task.x2 = self.behind(wide, at + w.gate.rows);
         (down.task.kind, down.task.limit) = (SWIGLU, limit);
         down
-    }
-
-    /// Which experts each row takes, how much of each, and where they are.
-    pub(super) fn router(&self, w: &MoePlaces, rows: &StepBuffers) -> Result<(), DriverError> {
-        let (c, s) = (self.config, self.scratch);
-        let args = abi::Router {
-            w: self.at(w.router),
-            x: rows.x,
-            logits: rows.router,
-            bias: self.at(w.bias),
-            table: self.at(w.table),
-            ids: rows.ids,
-            weights: rows.weights,
-            slots: self.at(s.slots),
-            uses: self.at(w.uses),
-            ended: self.at(s.ended),
-            experts: c.experts as u32,
-            width: c.hidden as u32,
-            k: c.experts_used as u32,
-            scale: c.expert_scale,
-        };
-        // Two blocks fit on a multiprocessor.
-        let each = (2 * self.room.processors / rows.n).max(1);
-        let blocks = each.min(self.room.processors).min(c.experts as u32);
-        let rows_of_block = c.experts.div_ceil(blocks as usize);
-        let parts = rows_of_block * c.hidden.div_ceil(256).next_power_of_two() * 4;
-        let choice = c.experts.div_ceil(2) * 16 + c.experts_used * 4;
-        let grid = Grid::of([blocks, 1, rows.n], [THREADS, 1, 1]);
-        let grid = grid.with_smem(parts.max(choice) as u32).early();
-        self.put("router", &self.kernels.router, grid, Args::new().value(&args))
-    }
-
-    /// The chosen experts and the shared one: all gates and ups, then all downs.
-    fn experts(&self, layer: usize, w: &MoePlaces) -> Result<(), DriverError> {
-        let (c, s) = (self.config, self.scratch);
-        let x = self.at(s.x);
-        let pair = 2 * c.expert_ff;
-        let shared_at = c.experts_used * pair;
-        let chosen = |part: &InSlot, rank: usize, x: u64, y: u64| {
-            let row_bytes = part.quant.row_bytes(part.cols).expect("a claimed tensor's row is whole blocks");
-            let task = Task {
-                slot: self.at(s.slots) + 8 * rank as u64,
-                x,
-                y,
-                rows: part.rows as u32,
-                k: part.cols as u32,
-                row_bytes: row_bytes as u32,
-                offset: part.offset as u32,
-                ..bytemuck::Zeroable::zeroed()
-            };
-            Product { quant: part.quant, task }
-        };
-        let joined = w.joined();
-        let mut wide = Vec::new();
-        let mut down = Vec::new();
-        for rank in 0..c.experts_used {
-            let gate = self.behind(s.wide, rank * pair);
-            let up = self.behind(s.wide, rank * pair + c.expert_ff);
-            if joined {
-                wide.push(chosen(&InSlot { rows: pair, ..w.gate }, rank, x, gate));
-            } else {
-                wide.extend([chosen(&w.gate, rank, x, gate), chosen(&w.up, rank, x, up)]);
-            }
-            let mut product = chosen(&w.down, rank, gate, self.behind(s.experts, rank * c.hidden));
-            (product.task.x2, product.task.kind, product.task.limit) = (up, SWIGLU, c.clamp_exp[layer]);
-            down.push(product);
-        }
-        let shared = &w.shared;
-        wide.push(self.product(&shared.gate, x, self.behind(s.wide, shared_at)));
-        wide.push(self.product(&shared.up, x, self.behind(s.wide, shared_at + shared.gate.rows)));
-        down.push(self.down(shared, shared_at, c.clamp_shared[layer]));
-        self.products("expert gate, up", &wide)?;
-        self.products("expert down", &down)
     }
 }

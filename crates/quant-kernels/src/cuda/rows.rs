@@ -30,7 +30,7 @@ static WIDE: Unit = Unit {
     name: "product_wide",
     source: device_code!("rows/product_wide.cu"),
     headers: QUANTISED,
-    entries: &["rows_wide", "rows_wide_small", "rows_wide_double", "rows_wide_few", "rows_book_few"],
+    entries: &["rows_wide", "rows_wide_small", "rows_wide_double", "rows_wide_few", "rows_book_few", "rows_wide_deep"],
 };
 
 /// Formats with 32.
@@ -72,6 +72,8 @@ pub struct RowsShape {
     pub smem: u32,
     /// The entry's place in the unit's list.
     pub entry: usize,
+    /// Whether it may begin early: it waits for its predecessor itself.
+    pub waits: bool,
 }
 
 /// The unit of a family.
@@ -127,11 +129,11 @@ const FEW: u32 = 8;
 #[must_use]
 pub fn rows_shape(quants: &[Quant], columns: usize, room: u32) -> RowsShape {
     if quants.iter().all(|quant| quant.family() == Some(Family::Float)) {
-        return RowsShape { rows: 32, columns: 32, threads: 256, smem: 2 * 2 * 32 * 128 * 4, entry: 0 };
+        return RowsShape { rows: 32, columns: 32, threads: 256, smem: 2 * 2 * 32 * 128 * 4, entry: 0, waits: false };
     }
     let of = |rows: u32, columns: u32, entry: usize| {
         let smem = quants.iter().map(|quant| smem(*quant, rows, columns, entry)).max().unwrap_or(0);
-        RowsShape { rows, columns, threads: 2 * rows, smem, entry }
+        RowsShape { rows, columns, threads: 2 * rows, smem, entry, waits: false }
     };
     let wide = quants.iter().all(|quant| quant.family() == Some(Family::Wide));
     if columns <= FEW as usize && room >= LARGE_ROOM {
@@ -152,15 +154,30 @@ pub fn rows_shape(quants: &[Quant], columns: usize, room: u32) -> RowsShape {
     if columns > 32 && room >= LARGE_ROOM && large.smem <= room { large } else { of(64, 32, 1) }
 }
 
+/// The same product as that of `shape`, for matrices of few rows: sixteen of a block, and stages twice as long, so that the blocks are
+/// twice as many. None where there is no such entry, or no room for two blocks.
+#[must_use]
+pub fn rows_shape_of_few_rows(shape: &RowsShape, quants: &[Quant], room: u32) -> Option<RowsShape> {
+    let wide = quants.iter().all(|quant| quant.family() == Some(Family::Wide));
+    if !(shape.waits && wide && room > LARGE_ROOM) {
+        return None;
+    }
+    let smem = quants.iter().map(|quant| few_smem(*quant, 16, 8, 2)).max().unwrap_or(0);
+    let entry = WIDE.entries.iter().position(|name| *name == "rows_wide_deep")?;
+    (2 * smem <= room).then_some(RowsShape { rows: 16, smem, entry, ..*shape })
+}
+
 /// Thirty-two rows and four times 256 weights a stage: kernels/include/rows_few.cuh.
 fn few_shape(quants: &[Quant], wide: bool, room: u32) -> RowsShape {
     let stages = if wide && room > LARGE_ROOM { 3 } else { 2 };
-    let of = |quant: Quant| {
-        let sums = if has_minima(quant) { 1024 } else { 0 };
-        stages * (32 * raw_pitch(4 * step_bytes(quant)) + 8192 + 128 * scales(quant)) + 4160 + sums
-    };
-    let smem = quants.iter().map(|quant| of(*quant)).max().unwrap_or(0);
-    RowsShape { rows: 32, columns: FEW, threads: 256, smem, entry: if wide { 3 } else { 2 } }
+    let smem = quants.iter().map(|quant| few_smem(*quant, 32, 4, stages)).max().unwrap_or(0);
+    RowsShape { rows: 32, columns: FEW, threads: 256, smem, entry: if wide { 3 } else { 2 }, waits: true }
+}
+
+/// Shared memory of a block of so many rows, parts of a stage and stages.
+fn few_smem(quant: Quant, rows: u32, parts: u32, stages: u32) -> u32 {
+    let sums = if has_minima(quant) { 256 * parts } else { 0 };
+    stages * (rows * raw_pitch(parts * step_bytes(quant)) + parts * (2048 + 32 * scales(quant))) + 4160 + sums
 }
 
 /// Bytes from one row's raw bytes to the next (kernels/include/rows_product.cuh).

@@ -6,6 +6,7 @@ use bytemuck::{Pod, Zeroable};
 use quant_kernels::Quant;
 use quant_kernels::cuda::{Args, DriverError, Grid};
 
+use super::super::experts::Chosen;
 use super::super::weights::{InSlot, MoePlaces, Placed};
 use super::product::{ByExpert, Group, RowsProduct, Vectors};
 use super::{Span, Whose};
@@ -39,8 +40,7 @@ impl Span<'_> {
     pub(super) fn routes(&self, w: &MoePlaces) -> Result<(), DriverError> {
         let (c, p, kernels) = (self.pass.config, self.places, &self.pass.kernels.rows);
         if self.whose == Whose::Each {
-            self.pass.router(w, &self.buffers())?;
-            return self.order();
+            return self.pass.router(w, &self.buffers());
         }
         let router = Placed { at: w.router, quant: Quant::F32, rows: c.experts, cols: c.hidden };
         let x = self.vectors(self.pass.at(p.x), c.hidden, c.hidden);
@@ -78,6 +78,9 @@ impl Span<'_> {
     /// Gates and ups of all pairs of a row and a rank and of the shared expert, then their downs, each to its own row.
     pub(super) fn experts(&self, layer: usize, w: &MoePlaces, x: &Vectors) -> Result<(), DriverError> {
         let (c, p) = (self.pass.config, self.places);
+        if self.whose == Whose::Each {
+            return self.experts_of_turns(layer, w, x);
+        }
         let (ff, pairs) = (c.expert_ff, self.rows * c.experts_used);
         let wide = self.pass.at(p.wide);
         let in_slot = |part: &InSlot, rows: usize, y: u64, stride: usize| RowsProduct {
@@ -118,6 +121,16 @@ impl Span<'_> {
         let rows = ByExpert { share: 1, ..rows };
         self.groups(&h, &[Group { what: "expert down", list: &[down], experts: Some(&rows) }])?;
         self.down("shared down", &w.shared, p.shared, c.clamp_shared[layer])
+    }
+
+    /// The same for a row of each of several sequences.
+    fn experts_of_turns(&self, layer: usize, w: &MoePlaces, x: &Vectors) -> Result<(), DriverError> {
+        let (pass, p, rows) = (&self.pass, self.places, self.buffers());
+        let at = Chosen { x: rows.x, wide: pass.at(p.wide), y: pass.at(p.experts) };
+        pass.gates_and_ups_of_rows(layer, w, &at, &rows)?;
+        self.products("shared gate, up", x, &self.gate_and_up(&w.shared, p.shared))?;
+        pass.downs_of_rows(layer, w, &at, &rows)?;
+        self.down("shared down", &w.shared, p.shared, pass.config.clamp_shared[layer])
     }
 
     /// The shared expert's output in `y` takes the weighted others. The streams could as well take them where they read `y`, but each

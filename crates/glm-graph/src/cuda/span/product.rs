@@ -3,7 +3,7 @@
 use std::cell::Cell;
 
 use bytemuck::{Pod, Zeroable};
-use quant_kernels::cuda::{Args, DriverError, Grid, RowsShape, rows_format, rows_shape};
+use quant_kernels::cuda::{Args, DriverError, Grid, RowsShape, rows_format, rows_shape, rows_shape_of_few_rows};
 use quant_kernels::{Family, Quant};
 
 use super::super::memory::Place;
@@ -16,6 +16,8 @@ const MAX_TASKS: usize = 8;
 const BLOCK: usize = 256;
 /// Warps of its blocks.
 const WARPS: u32 = 8;
+/// Weights of a stage of the product of few rows.
+const DEEP: usize = 2048;
 
 /// Vectors that products meet: `parts` for each of `rows` rows, `k` values each.
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +71,15 @@ pub(super) struct RowsProduct {
     pub(super) part: Option<usize>,
 }
 
+/// What a launch of products comes after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    /// Something that it has to wait for.
+    Any,
+    /// Products of the same vectors that let their successor begin once these were rounded.
+    Products,
+}
+
 /// `RowsTask` of kernels/include/products.cuh.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
@@ -102,6 +113,8 @@ struct RowsTasks {
     first_block: [u32; MAX_TASKS + 1],
     n: u32,
     columns: u32,
+    tall: u32,
+    apart: u32,
     padding: u32,
     order: u64,
     tiles: u64,
@@ -126,15 +139,26 @@ struct Quantize {
     share: u32,
     narrow: u32,
     limit: f32,
+    q2: u64,
+    scale2: u64,
 }
 
 const _: () = assert!(size_of::<RowsTask>() == 104);
-const _: () = assert!(size_of::<RowsTasks>() == MAX_TASKS * 104 + 48 + 24);
-const _: () = assert!(size_of::<Quantize>() == 80);
+const _: () = assert!(size_of::<RowsTasks>() == MAX_TASKS * 104 + 56 + 24);
+const _: () = assert!(size_of::<Quantize>() == 96);
 
 /// Bytes of a rounded vector of `k` values, and places for its scales.
 pub(super) fn rounded(k: usize) -> (usize, usize) {
     (k.next_multiple_of(BLOCK), k.div_ceil(32).next_multiple_of(8))
+}
+
+/// Tiles of matrix rows.
+fn tiles(x: &Vectors, list: &[RowsProduct], shape: &RowsShape) -> u32 {
+    let of = |product: &RowsProduct| {
+        let parts = if product.part.is_none() { x.parts } else { 1 };
+        parts * (product.rows / parts).div_ceil(shape.rows as usize)
+    };
+    list.iter().map(of).sum::<usize>() as u32
 }
 
 impl Span<'_> {
@@ -175,8 +199,19 @@ impl Span<'_> {
 
     /// Multiplies matrices with the same vectors, which are rounded once for each family of formats.
     pub(super) fn groups(&self, x: &Vectors, groups: &[Group<'_>]) -> Result<(), DriverError> {
-        for family in [Family::Wide, Family::Narrow, Family::Float] {
-            let mut is_rounded = false;
+        let wanted = |family: Family| {
+            let of_family = move |product: &&RowsProduct| product.quant.family() == Some(family);
+            groups.iter().any(|group| group.list.iter().any(|product| of_family(&product)))
+        };
+        // Few vectors are rounded for both families at once, the second time behind the first. Narrow matrices are small: wide
+        // ones begin beside them.
+        let both = wanted(Family::Wide) && wanted(Family::Narrow) && 2 * self.rows <= self.places.rows;
+        if both {
+            self.round(x, &[Family::Wide, Family::Narrow])?;
+        }
+        let mut before = Before::Any;
+        for family in [Family::Narrow, Family::Wide, Family::Float] {
+            let mut is_rounded = both && family != Family::Float;
             for group in groups {
                 let of_family = |product: &RowsProduct| product.quant.family() == Some(family);
                 let some: Vec<_> = group.list.iter().copied().filter(of_family).collect();
@@ -184,22 +219,24 @@ impl Span<'_> {
                     continue;
                 }
                 if !is_rounded {
-                    self.round(family, x)?;
+                    self.round(x, &[family])?;
                     is_rounded = true;
+                    before = Before::Any;
                 }
+                let second = both && family == Family::Narrow;
                 for some in some.chunks(MAX_TASKS) {
-                    self.launch(group.what, family, x, some, group.experts)?;
+                    before = self.launch(group, family, x, some, second, before)?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Rounds the vectors to bytes for a family, or makes the f32 vectors that float weights meet.
-    fn round(&self, family: Family, x: &Vectors) -> Result<(), DriverError> {
-        let (p, kernels) = (self.places, &self.pass.kernels.rows);
+    /// Rounds the vectors to bytes for one family or two, or makes the f32 vectors that float weights meet.
+    fn round(&self, x: &Vectors, families: &[Family]) -> Result<(), DriverError> {
+        let kernels = &self.pass.kernels.rows;
         let vectors = (x.rows * x.parts) as u32;
-        if family == Family::Float {
+        if families == [Family::Float] {
             let Some((up, limit)) = x.gate else { return Ok(()) };
             let args = Args::new()
                 .pointer(x.x)
@@ -216,12 +253,13 @@ impl Span<'_> {
             );
         }
         let (pitch, scales) = rounded(x.k);
+        let ([q, scale], [q2, scale2]) = (self.rounded_at(x, false), self.rounded_at(x, true));
         let args = Quantize {
             x: x.x,
             x2: x.gate.map_or(0, |(up, _)| up),
-            q: self.pass.at(p.bytes),
-            scale: self.pass.at(p.scales),
-            faults: self.pass.behind(p.faults, x.from),
+            q,
+            scale,
+            faults: self.pass.behind(self.places.faults, x.from),
             stride: x.stride as u64,
             rows: x.rows as u32,
             parts: x.parts as u32,
@@ -229,33 +267,47 @@ impl Span<'_> {
             pitch: pitch as u32,
             scales: scales as u32,
             share: x.share as u32,
-            narrow: u32::from(family == Family::Narrow),
+            narrow: u32::from(families[0] == Family::Narrow),
             limit: x.gate.map_or(0.0, |(_, limit)| limit),
+            q2,
+            scale2,
         };
-        let grid = Grid::of([vectors.div_ceil(WARPS), x.k.div_ceil(BLOCK) as u32, 1], [32 * WARPS, 1, 1]);
+        let across = [vectors.div_ceil(WARPS), x.k.div_ceil(BLOCK) as u32, families.len() as u32];
+        let grid = Grid::of(across, [32 * WARPS, 1, 1]).early();
         self.pass.put("round", &kernels.quantize, grid, Args::new().value(&args))
     }
 
+    /// Where rounded vectors and their scales are; or, when they are rounded for two families at once, the second one's.
+    fn rounded_at(&self, x: &Vectors, second: bool) -> [u64; 2] {
+        let (p, (pitch, scales)) = (self.places, rounded(x.k));
+        let before = if second { x.rows * x.parts } else { 0 };
+        [self.pass.at(p.bytes) + (before * pitch) as u64, self.pass.behind(p.scales, before * scales)]
+    }
+
+    /// One launch for `list`, of `group`; `second` says where its vectors are. Returns what it is for its successor.
     fn launch(
         &self,
-        what: &'static str,
+        group: &Group<'_>,
         family: Family,
         x: &Vectors,
         list: &[RowsProduct],
-        experts: Option<&ByExpert<'_>>,
-    ) -> Result<(), DriverError> {
-        let p = self.places;
+        second: bool,
+        before: Before,
+    ) -> Result<Before, DriverError> {
+        let (p, experts) = (self.places, group.experts);
         let quants: Vec<Quant> = list.iter().map(|product| product.quant).collect();
         // An expert of the published model has 57 of 2048 rows.
         let columns = experts.map_or(x.rows, |experts| experts.pairs.div_ceil(self.pass.config.experts));
-        let shape = rows_shape(&quants, columns, self.pass.room.smem);
+        let shape = self.shape(&quants, columns, x, list, experts.is_some());
         let mut tasks: Box<RowsTasks> = Box::new(Zeroable::zeroed());
+        tasks.tall = if shape.waits && experts.is_none() { self.tall(x, list, &shape) } else { 1 };
+        let rows_of_block = shape.rows * tasks.tall;
         let (mut blocks, mut bytes) = (0, 0);
         for (i, product) in list.iter().enumerate() {
-            let task = self.task(family, x, product, experts);
+            let task = self.task(family, x, product, experts, second);
             tasks.task[i] = task;
             tasks.first_block[i] = blocks;
-            blocks += task.rows / task.part_rows * task.part_rows.div_ceil(shape.rows);
+            blocks += task.rows / task.part_rows * task.part_rows.div_ceil(rows_of_block);
             bytes += u64::from(task.rows) * u64::from(task.row_bytes);
         }
         tasks.first_block[list.len()..].fill(blocks);
@@ -271,9 +323,14 @@ impl Span<'_> {
             // No more experts than pairs are read.
             bytes *= self.pass.config.experts.min(experts.pairs) as u64;
         }
-        let grid = Grid::of([blocks, tiles, 1], [shape.threads, 1, 1]).with_smem(shape.smem);
+        let mut grid = Grid::of([blocks, tiles, 1], [shape.threads, 1, 1]).with_smem(shape.smem);
+        if shape.waits {
+            grid = grid.early();
+            tasks.apart = u32::from(before == Before::Products && experts.is_none());
+        }
         let kernel = self.pass.kernels.rows.product(family, shape.entry);
-        self.pass.put_bytes(what, kernel, grid, Args::new().value(&*tasks), bytes)
+        self.pass.put_bytes(group.what, kernel, grid, Args::new().value(&*tasks), bytes)?;
+        Ok(if shape.waits && tasks.apart == 0 { Before::Products } else { Before::Any })
     }
 
     fn task(
@@ -282,20 +339,20 @@ impl Span<'_> {
         x: &Vectors,
         product: &RowsProduct,
         experts: Option<&ByExpert<'_>>,
+        second: bool,
     ) -> RowsTask {
-        let p = self.places;
         let (pitch, scales) = rounded(x.k);
         let row_bytes =
             product.quant.row_bytes(product.cols).expect("a claimed tensor's row is whole blocks");
+        let [q, scale] = self.rounded_at(x, second);
         // f32 vectors are read where they lie.
-        let (q, pitch) =
-            if family == Family::Float { (x.x, 4 * x.stride) } else { (self.pass.at(p.bytes), pitch) };
+        let (q, pitch) = if family == Family::Float { (x.x, 4 * x.stride) } else { (q, pitch) };
         let dealt = product.part.is_none();
         RowsTask {
             w: if experts.is_some() { 0 } else { product.w },
             table: experts.map_or(0, |experts| experts.table),
             q,
-            scale: self.pass.at(p.scales),
+            scale,
             y: product.y,
             book: self.pass.kernels.tables(product.quant),
             offset: if experts.is_some() { product.w } else { 0 },
@@ -312,6 +369,29 @@ impl Span<'_> {
             share: experts.map_or(1, |experts| experts.share) as u32,
             reserved: 0,
         }
+    }
+
+    /// How blocks are laid out for `columns` vectors.
+    fn shape(
+        &self,
+        quants: &[Quant],
+        columns: usize,
+        x: &Vectors,
+        list: &[RowsProduct],
+        by_expert: bool,
+    ) -> RowsShape {
+        let room = self.pass.room;
+        let shape = rows_shape(quants, columns, room.smem);
+        // Less than three halves of a block for each multiprocessor: half of the warps that it can run, or little more.
+        let few = 2 * tiles(x, list, &shape) < 3 * room.processors && !by_expert;
+        let deep = list.iter().all(|product| product.cols >= DEEP);
+        let other = if few && deep { rows_shape_of_few_rows(&shape, quants, room.smem) } else { None };
+        other.unwrap_or(shape)
+    }
+
+    /// Tiles of rows that a block has, so that all blocks are at work at once, two a multiprocessor.
+    fn tall(&self, x: &Vectors, list: &[RowsProduct], shape: &RowsShape) -> u32 {
+        tiles(x, list, shape).div_ceil(2 * self.pass.room.processors).max(1)
     }
 
     /// Cuts every expert's pairs into tiles of a block's columns, unless they are; returns how many there may be.
