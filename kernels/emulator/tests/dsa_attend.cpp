@@ -111,8 +111,8 @@ void one(const char* name, Scores scores_kernel, Softmax softmax, Mix mix, Case 
     launch(softmax, c.heads, 512, 4 * (32 + (c.stride + 255) / 256), scores.data(), turns(scores_kernel, &c.turn), c.kpool, c.top, c.stride);
     c.reference_softmax(want);
     same("softmax", scores, want);
-    const u32 stages = c.half ? 5 : 3, stage = 128 * 32 * bytes + 8 * 132 * 4;
-    launch(mix, fast ? c.heads / 8 * 16 : (c.heads * c.latent + 127) / 128, 128, stages * stage, scores.data(), c.rows.data(), c.pools.data(),
+    const u32 stages = c.half ? 5 : 3, stage = 128 * 16 * bytes + 16 * 132 * 4;
+    launch(mix, fast ? (c.heads + 15) / 16 * 32 : (c.heads * c.latent + 255) / 256, 256, stages * stage, scores.data(), c.rows.data(), c.pools.data(),
            turns(scores_kernel, &c.turn), c.gathered.data(), mixed.data(), c.heads, c.latent, c.kpool, c.top, c.stride, c.half);
     same("mix", mixed, c.reference_mix(want));
     if (fast) {
