@@ -130,8 +130,9 @@ DEV void tile_turned(u8* gathered, u32 unit, u32 count, u32 stride) {
 // A block of blockIdx.y's 32 heads takes its share of the rows. A warp keeps four heads' queries in registers. Lanes 0 to 15
 // have the first 256 elements of a row, 16 to 31 the rest; a lane does two neighbouring lanes of the dot order, 2i and 2i + 1,
 // so that values are read in pairs and the first level of the tree needs no shuffle; the last level adds the two blocks.
-template <typename Row>
-DEV void scores_512(const float* queries, const u8* rows, const u32* pools, const Attended& a, float* scores, u8* gathered,
+// `positions()` waits for what says which these are; the queries are on their way before that.
+template <typename Row, typename Positions>
+DEV void scores_512(const float* queries, const u8* rows, const u32* pools, Positions positions, float* scores, u8* gathered,
                     u32 heads, u32 kpool, u32 stride, float scale) {
     constexpr u32 ROW = FAST_LATENT * Row::BYTES;
     const u32 tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP;
@@ -149,6 +150,7 @@ DEV void scores_512(const float* queries, const u8* rows, const u32* pools, cons
             q[h][2 * s + 1] = two.y;
         }
     }
+    const Attended a = positions();
     const u32 units = (a.n + GROUP - 1) / GROUP, share = (units + gridDim.x - 1) / gridDim.x;
     const u32 first = blockIdx.x * share, end = min(first + share, units);
     for (u32 unit = first; unit < end; unit += TILE_UNITS) {
