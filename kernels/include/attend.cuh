@@ -282,14 +282,13 @@ constexpr u32 MIX_TILE = 128;   // positions of a stage
 constexpr u32 BATCH = 4;        // groups of positions that are read to registers together
 constexpr u32 WEIGHT_ROW = (MIX_TILE + GROUP) * 4;  // bytes; 16 more than a power of two, for two heads' reads to differ in banks
 
-// A block has 16 columns and 16 heads, of which half as many bytes are read a sum as of 32 and 8 were the values f32; as f16
-// both are 96 bytes a position, and these need half the conversions. The chain of multiply-adds over the positions takes four
-// cycles a position. What else a position costs must fit beside it in each quarter of a processor, which has one warp that
-// adds:
+// A block has 16 columns and 16 heads: with halves that is 96 bytes a position, as with 32 columns and 8 heads, but with half the
+// values to be converted. The chain of multiply-adds takes four cycles a position, and what else a position costs must fit beside
+// it in each quarter of a processor, which has one warp that adds:
 //
-// - Reads of shared memory give 32 words a cycle, or 64 where lanes i and i ^ 1 (or i and i ^ 2) have the same address. So
-//   neighbouring lanes share a column, and lanes two apart the heads. Four positions are 10 words a thread, 5 cycles a warp, 20
-//   for all four: five cycles a position.
+// - Reads of shared memory return 32 words a cycle, or 64 where lanes i and i ^ 1 (or i and i ^ 2) have the same address. So
+//   neighbouring lanes share a column, and lanes two apart the heads. Four positions are 10 words a thread (halves), five cycles
+//   a warp, 20 for all four warps: five cycles a position. What arrives there adds 0.75.
 // - A thread has two heads of one column, so that two sums share the conversion of a half, which takes two cycles. With loads
 //   that is 3.75 instructions a position.
 // - Addresses of copies are left to other warps.
