@@ -13,19 +13,19 @@ extern "C" __global__ void __launch_bounds__(SCORE_THREADS, 1)
     let_successor_begin();
     wait_for_predecessor();
     const Turn turn = turn_of(turns);
-    const Attended a = attended(turn.position, kpool, top);
+    auto positions = [&] { return attended(turn.position, kpool, top); };
     queries = of_row(queries, size_t(heads) * latent), scores = of_row(scores, size_t(heads) * stride);
     rows = in_slot(rows, turn), pools = of_row(pools, top), gathered = of_row(gathered, gathered_bytes(latent, stride, half));
     if (fast_attention(heads, latent)) {
         if (half) {
-            scores_512<HalfRow>(queries, rows, pools, a, scores, gathered, heads, kpool, stride, scale);
+            scores_512<HalfRow>(queries, rows, pools, positions, scores, gathered, heads, kpool, stride, scale);
         } else {
-            scores_512<FloatRow>(queries, rows, pools, a, scores, gathered, heads, kpool, stride, scale);
+            scores_512<FloatRow>(queries, rows, pools, positions, scores, gathered, heads, kpool, stride, scale);
         }
     } else if (half) {
-        scores_any<HalfRow>(queries, rows, pools, a, scores, heads, latent, kpool, stride, scale);
+        scores_any<HalfRow>(queries, rows, pools, positions(), scores, heads, latent, kpool, stride, scale);
     } else {
-        scores_any<FloatRow>(queries, rows, pools, a, scores, heads, latent, kpool, stride, scale);
+        scores_any<FloatRow>(queries, rows, pools, positions(), scores, heads, latent, kpool, stride, scale);
     }
 }
 
@@ -44,17 +44,21 @@ extern "C" __global__ void __launch_bounds__(MIX_THREADS, 1)
                u32 heads, u32 latent, u32 kpool, u32 top, u32 stride, u32 half) {
     let_successor_begin();
     wait_for_predecessor();
-    const Turn turn = turn_of(turns);
-    const Attended a = attended(turn.position, kpool, top);
     weights = of_row(weights, size_t(heads) * stride), out = of_row(out, size_t(heads) * latent);
-    rows = in_slot(rows, turn), pools = of_row(pools, top), gathered = of_row(gathered, gathered_bytes(latent, stride, half));
+    gathered = of_row(gathered, gathered_bytes(latent, stride, half));
+    const Turn turn = turn_of(turns);
     if (fast_attention(heads, latent)) {
+        auto n = [&] { return attended(turn.position, kpool, top).n; };
         if (half) {
-            mix_512<HalfRow>(weights, gathered, a.n, out, stride);
+            mix_512<HalfRow>(weights, gathered, n, out, heads, stride);
         } else {
-            mix_512<FloatRow>(weights, gathered, a.n, out, stride);
+            mix_512<FloatRow>(weights, gathered, n, out, heads, stride);
         }
-    } else if (half) {
+        return;
+    }
+    const Attended a = attended(turn.position, kpool, top);
+    rows = in_slot(rows, turn), pools = of_row(pools, top);
+    if (half) {
         mix_any<HalfRow>(weights, rows, pools, a, out, heads, latent, kpool, stride);
     } else {
         mix_any<FloatRow>(weights, rows, pools, a, out, heads, latent, kpool, stride);

@@ -4,22 +4,20 @@
 // scores' kernel, which has every attended row in shared memory anyway, also writes the rows out again in the order in which
 // the weighted sum reads them:
 //
-//     gathered[block of 32 columns][four positions][pair of columns][position of the four][column of the pair]
+//     gathered[block of 16 columns][four positions][column][position of the four]
 //
-// so that one 16-byte read gives a thread its two columns of four positions (f16), or of two (f32: the four positions are two
-// runs of 16 pairs each). Without that the weighted sum would be bound by reads of shared memory and not by its chain of
-// multiply-adds.
+// so that one read gives a thread its column at four positions: 8 bytes (f16) or 16 (f32).
 #pragma once
 #include "canon.cuh"
 #include "dots.cuh"
 
 constexpr u32 FAST_LATENT = 512;
-constexpr u32 COLUMNS = 32;  // of a block of the weighted sum
+constexpr u32 FAST_HEADS = 8;
+constexpr u32 COLUMNS = 16;  // of a block of the weighted sum
 constexpr u32 PAIRS = COLUMNS / 2;
-constexpr u32 MIX_HEADS = 8;
 constexpr u32 GROUP = 4;  // positions that lie together in `gathered`
 
-DEV bool fast_attention(u32 heads, u32 latent) { return latent == FAST_LATENT && heads % MIX_HEADS == 0; }
+DEV bool fast_attention(u32 heads, u32 latent) { return latent == FAST_LATENT && heads % FAST_HEADS == 0; }
 
 // What the row at `position` attends to: `whole` positions from chosen pools, then those from `tail` on; n in all.
 struct Attended {
@@ -49,6 +47,20 @@ struct HalfRow {
     DEV float value(const u8* row, size_t i) { return half_value(reinterpret_cast<const u16*>(row)[i]); }
     // Values 2i and 2i + 1 of the row at a place in shared memory.
     DEV float2 pair(u32 row, u32 i) { return halves_of(shared_at<u32>(row + i * 4)); }
+    // A column of `gathered` at four positions, as it lies in shared memory, and its values.
+    typedef uint2 Four;
+    DEV void values(const Four& four, float (&out)[4]) {
+        const float2 a = halves_of(four.x), b = halves_of(four.y);
+        out[0] = a.x, out[1] = a.y, out[2] = b.x, out[3] = b.y;
+    }
+    // Columns 2i and 2i + 1 of four rows that follow each other in shared memory, turned.
+    DEV void turned(u32 rows, u32 i, u8* to) {
+        u32 row[4];
+#pragma unroll
+        for (u32 r = 0; r < 4; r++) row[r] = shared_at<u32>(rows + r * FAST_LATENT * BYTES + i * 4);
+        *reinterpret_cast<uint4*>(to) = make_uint4(choose(row[0], row[1], 0x5410), choose(row[2], row[3], 0x5410),
+                                                   choose(row[0], row[1], 0x7632), choose(row[2], row[3], 0x7632));
+    }
 };
 
 struct FloatRow {
@@ -57,6 +69,17 @@ struct FloatRow {
     static constexpr u32 STAGES = 3;
     DEV float value(const u8* row, size_t i) { return reinterpret_cast<const float*>(row)[i]; }
     DEV float2 pair(u32 row, u32 i) { return shared_at<float2>(row + i * 8); }
+    typedef float4 Four;
+    DEV void values(const Four& four, float (&out)[4]) {
+        out[0] = four.x, out[1] = four.y, out[2] = four.z, out[3] = four.w;
+    }
+    DEV void turned(u32 rows, u32 i, u8* to) {
+        uint2 row[4];
+#pragma unroll
+        for (u32 r = 0; r < 4; r++) row[r] = shared_at<uint2>(rows + r * FAST_LATENT * BYTES + i * 8);
+        reinterpret_cast<uint4*>(to)[0] = make_uint4(row[0].x, row[1].x, row[2].x, row[3].x);
+        reinterpret_cast<uint4*>(to)[1] = make_uint4(row[0].y, row[1].y, row[2].y, row[3].y);
+    }
 };
 
 // ---- scores
@@ -67,12 +90,49 @@ constexpr u32 SCORE_GROUPS = 8;       // warps that share rows: 32 heads of a bl
 constexpr u32 SCORE_SIDES = SCORE_THREADS / WARP / SCORE_GROUPS;
 constexpr u32 TILE_UNITS = 8;         // of four rows, in shared memory at once
 constexpr u32 TILE_ROWS = TILE_UNITS * GROUP;
+static_assert(TILE_ROWS == WARP, "a lane finds out where a row is");
+
+// The tile of `count` units from `unit` on, to the beginning of shared memory. Each warp's lanes find out where the rows are: one
+// division and one wait for pools, instead of one for each sixteen bytes that a thread copies.
+template <u32 ROW>
+DEV void tile_arrives(const u8* rows, const u32* pools, const Attended& a, u32 kpool, u32 unit, u32 count) {
+    constexpr u32 PIECES = ROW / 16, NONE = ~0u;
+    const u32 lane = threadIdx.x % WARP, j = unit * GROUP + lane;
+    const u32 own = lane < count * GROUP && j < a.n ? attended_position(a, pools, kpool, j) : NONE;
+#pragma unroll
+    for (u32 e = 0; e < TILE_ROWS * PIECES / SCORE_THREADS; e++) {
+        const u32 i = e * SCORE_THREADS + threadIdx.x;
+        const u32 position = __shfl_sync(ALL, own, i / PIECES);
+        if (position != NONE) copy16(smem + i * 16, rows + size_t(position) * ROW + i % PIECES * 16);
+    }
+    copies_end();
+    copies_wait<0>();
+    __syncthreads();
+}
+
+// Writes the tile to `gathered`. A warp takes the 64 columns of four blocks at four positions: neighbouring lanes read
+// neighbouring words, and eight of them write 128 bytes in a row. Sets of columns are dealt out among the blocks of other heads,
+// which have the same rows.
+template <typename Row>
+DEV void tile_turned(u8* gathered, u32 unit, u32 count, u32 stride) {
+    constexpr u32 CELL = GROUP * 2 * Row::BYTES, SETS = FAST_LATENT / 2 / WARP;
+    const u32 lane = threadIdx.x % WARP, groups = stride / GROUP;
+#pragma unroll 1
+    for (u32 i = threadIdx.x / WARP;; i += SCORE_THREADS / WARP) {
+        const u32 g = i % TILE_UNITS, set = i / TILE_UNITS * gridDim.y + blockIdx.y;
+        if (set >= SETS) break;
+        const u32 pair = set * WARP + lane;
+        u8* to = gathered + ((size_t(pair / PAIRS) * groups + unit + g) * PAIRS + pair % PAIRS) * CELL;
+        if (g < count) Row::turned(g * GROUP * FAST_LATENT * Row::BYTES, pair, to);
+    }
+}
 
 // A block of blockIdx.y's 32 heads takes its share of the rows. A warp keeps four heads' queries in registers. Lanes 0 to 15
 // have the first 256 elements of a row, 16 to 31 the rest; a lane does two neighbouring lanes of the dot order, 2i and 2i + 1,
 // so that values are read in pairs and the first level of the tree needs no shuffle; the last level adds the two blocks.
-template <typename Row>
-DEV void scores_512(const float* queries, const u8* rows, const u32* pools, const Attended& a, float* scores, u8* gathered,
+// `positions()` waits for what says which these are; the queries are on their way before that.
+template <typename Row, typename Positions>
+DEV void scores_512(const float* queries, const u8* rows, const u32* pools, Positions positions, float* scores, u8* gathered,
                     u32 heads, u32 kpool, u32 stride, float scale) {
     constexpr u32 ROW = FAST_LATENT * Row::BYTES;
     const u32 tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP;
@@ -90,43 +150,14 @@ DEV void scores_512(const float* queries, const u8* rows, const u32* pools, cons
             q[h][2 * s + 1] = two.y;
         }
     }
+    const Attended a = positions();
     const u32 units = (a.n + GROUP - 1) / GROUP, share = (units + gridDim.x - 1) / gridDim.x;
     const u32 first = blockIdx.x * share, end = min(first + share, units);
     for (u32 unit = first; unit < end; unit += TILE_UNITS) {
         const u32 count = min(TILE_UNITS, end - unit);
         if (unit != first) __syncthreads();
-        constexpr u32 PIECES = ROW / 16;
-        for (u32 i = tid; i < count * GROUP * PIECES; i += SCORE_THREADS) {
-            const u32 row = i / PIECES, j = unit * GROUP + row;
-            if (j < a.n) {
-                const size_t from = size_t(attended_position(a, pools, kpool, j)) * ROW;
-                copy16(smem + row * ROW + i % PIECES * 16, rows + from + i % PIECES * 16);
-            }
-        }
-        copies_end();
-        copies_wait<0>();
-        __syncthreads();
-
-        // Column blocks are dealt out among the blocks of other heads, which have the same rows.
-        constexpr u32 CELL = GROUP * 2 * Row::BYTES;  // four positions of a pair of columns
-        const u32 column_blocks = FAST_LATENT / COLUMNS, groups = stride / GROUP;
-        for (u32 i = tid; i < column_blocks * count * PAIRS; i += SCORE_THREADS) {
-            const u32 pair = i % PAIRS, g = i / PAIRS % count, block = i / PAIRS / count * gridDim.y + blockIdx.y;
-            if (block >= column_blocks) break;
-            const u32 from = g * GROUP * ROW + (block * PAIRS + pair) * 2 * Row::BYTES;
-            u8* to = gathered + (size_t(block) * groups + unit + g) * (PAIRS * CELL) + pair * 16;
-            if constexpr (Row::BYTES == 2) {
-                *reinterpret_cast<uint4*>(to) = make_uint4(shared_at<u32>(from), shared_at<u32>(from + ROW),
-                                                           shared_at<u32>(from + 2 * ROW), shared_at<u32>(from + 3 * ROW));
-            } else {
-#pragma unroll
-                for (u32 half = 0; half < 2; half++) {
-                    const uint2 x = shared_at<uint2>(from + 2 * half * ROW), y = shared_at<uint2>(from + (2 * half + 1) * ROW);
-                    *reinterpret_cast<uint4*>(to + half * PAIRS * 16) = make_uint4(x.x, x.y, y.x, y.y);
-                }
-            }
-        }
-
+        tile_arrives<ROW>(rows, pools, a, kpool, unit, count);
+        tile_turned<Row>(gathered, unit, count, stride);
         if (!works) continue;
         for (u32 k = side; k < count; k += SCORE_SIDES) {
             float sums[SCORE_HEADS * GROUP];
@@ -243,103 +274,165 @@ DEV void softmax_in_place(float* x, u32 n) {
 
 // ---- weighted sum
 
-constexpr u32 MIX_THREADS = 128;
-constexpr u32 MIX_TILE = 128;                       // positions of a stage
-constexpr u32 BATCH = 4;                            // groups of positions in registers at once
+constexpr u32 MIX_HEADS = 16;   // of a block
+constexpr u32 ADDERS = 128;     // threads that add; the others copy
+constexpr u32 COPIERS = 128;
+constexpr u32 MIX_THREADS = ADDERS + COPIERS;
+constexpr u32 MIX_TILE = 128;   // positions of a stage
+constexpr u32 BATCH = 4;        // groups of positions that are read to registers together
 constexpr u32 WEIGHT_ROW = (MIX_TILE + GROUP) * 4;  // bytes; 16 more than a power of two, for two heads' reads to differ in banks
 
-// A block has 32 columns and 8 heads, a thread two columns of one head. The chain of multiply-adds over the positions is what
-// takes the time, four cycles a position; two columns a thread make the number of warps that of the processors' quarters, and
-// what is read a position and thread small enough to hide behind it. Neighbouring lanes share a pair of columns.
+// A block has 16 columns and 16 heads: with halves that is 96 bytes a position, as with 32 columns and 8 heads, but with half the
+// values to be converted. The chain of multiply-adds takes four cycles a position, and what else a position costs must fit beside
+// it in each quarter of a processor, which has one warp that adds:
+//
+// - Reads of shared memory return 32 words a cycle, or 64 where lanes i and i ^ 1 (or i and i ^ 2) have the same address. So
+//   neighbouring lanes share a column, and lanes two apart the heads. Four positions are 10 words a thread (halves), five cycles
+//   a warp, 20 for all four warps: five cycles a position. What arrives there adds 0.75.
+// - A thread has two heads of one column, so that two sums share the conversion of a half, which takes two cycles. With loads
+//   that is 3.75 instructions a position.
+// - Addresses of copies are left to other warps.
+//
+// Four warps copy tiles to a ring of stages; when all meet, the next tile is there, and the one before has been read.
 template <typename Row>
-DEV void mix_512(const float* weights, const u8* gathered, u32 n, float* out, u32 stride) {
-    constexpr u32 CELL = GROUP * 2 * Row::BYTES, GROUP_BYTES = PAIRS * CELL, STAGES = Row::STAGES;
-    constexpr u32 ROWS = MIX_TILE / GROUP * GROUP_BYTES, STAGE = ROWS + MIX_HEADS * WEIGHT_ROW;
-    constexpr u32 BATCHES = MIX_TILE / GROUP / BATCH;
-    const u32 tid = threadIdx.x, lane = tid % WARP, head = tid / WARP * 2 + lane % 2, pair = lane / 2;
-    const u32 block = blockIdx.x % (FAST_LATENT / COLUMNS), first_head = blockIdx.x / (FAST_LATENT / COLUMNS) * MIX_HEADS;
-    const u32 groups = (n + GROUP - 1) / GROUP, tiles = (n + MIX_TILE - 1) / MIX_TILE, batches = (groups + BATCH - 1) / BATCH;
-    const u8* source = gathered + size_t(block) * (stride / GROUP) * GROUP_BYTES;
-    const float* own_weights = weights + size_t(first_head) * stride;
+struct TokenMix {
+    static constexpr u32 FOUR = sizeof(typename Row::Four), GROUP_BYTES = COLUMNS * FOUR, STAGES = Row::STAGES;
+    static constexpr u32 TILE_GROUPS = MIX_TILE / GROUP, ROWS = TILE_GROUPS * GROUP_BYTES, STAGE = ROWS + MIX_HEADS * WEIGHT_ROW;
 
-    auto fetch = [&](u32 tile) {
-        if (tile < tiles) {
+    // One thread's share of a tile. `source` is the block's part of `gathered`, `weights` the block's first head's.
+    DEV void copy(u32 tile, u32 me, const u8* source, const float* weights, u32 heads, u32 stride) {
+        const u32 first = tile * TILE_GROUPS, groups = stride / GROUP;
+        if (first < groups) {
             u8* stage = smem + tile % STAGES * STAGE;
-            const u32 here = min(MIX_TILE / GROUP, groups - tile * (MIX_TILE / GROUP));
-            const u8* from = source + size_t(tile) * ROWS;
-            for (u32 i = tid; i < here * (GROUP_BYTES / 16); i += MIX_THREADS) copy16(stage + i * 16, from + i * 16);
+            const u32 here = min(TILE_GROUPS, groups - first);
+            const u8* from = source + size_t(first) * GROUP_BYTES + me * 16;
 #pragma unroll
-            for (u32 i = tid; i < MIX_HEADS * (MIX_TILE / GROUP); i += MIX_THREADS) {
-                const u32 h = i / (MIX_TILE / GROUP), g = i % (MIX_TILE / GROUP);
-                const float* p = own_weights + size_t(h) * stride + tile * MIX_TILE + g * GROUP;
-                if (g < here) copy16(stage + ROWS + h * WEIGHT_ROW + g * 16, reinterpret_cast<const u8*>(p));
+            for (u32 i = 0; i < ROWS / 16; i += COPIERS) {
+                if (me + i < here * (GROUP_BYTES / 16)) copy16(stage + (me + i) * 16, from + i * 16);
             }
-        }
-        copies_end();
-    };
-    // Tile `tile` is there, and the one before is in registers, so that its stage is free.
-    auto arrive = [&](u32 tile) {
-        copies_wait<int(STAGES) - 2>();
-        __syncthreads();
-        fetch(tile + STAGES - 1);
-    };
-    constexpr u32 WORDS = CELL / 4;
-    struct Held {
-        u32 row[BATCH][WORDS];
-        float weight[BATCH][GROUP];
-    };
-    auto read = [&](u32 batch, Held& held) {
-        const u32 stage = batch / BATCHES % STAGES * STAGE, g0 = batch % BATCHES * BATCH;
+            static_assert(TILE_GROUPS == WARP, "a warp copies a head's weights");
+            const u32 g = me % WARP, h = me / WARP;
+            const float* p = weights + size_t(h) * stride + (first + g) * GROUP;
 #pragma unroll
-        for (u32 g = 0; g < BATCH; g++) {
-#pragma unroll
-            for (u32 w = 0; w < WORDS / 4; w++) {
-                const uint4 x = shared_at<uint4>(stage + (g0 + g) * GROUP_BYTES + w * PAIRS * 16 + pair * 16);
-                held.row[g][4 * w] = x.x, held.row[g][4 * w + 1] = x.y;
-                held.row[g][4 * w + 2] = x.z, held.row[g][4 * w + 3] = x.w;
-            }
-            const float4 p = shared_at<float4>(stage + ROWS + head * WEIGHT_ROW + (g0 + g) * 16);
-            held.weight[g][0] = p.x, held.weight[g][1] = p.y, held.weight[g][2] = p.z, held.weight[g][3] = p.w;
-        }
-    };
-    float2 sum = make_float2(0.0f, 0.0f);
-    // What lies behind position n is no weight of 0: a sum of -0 would become +0.
-    auto add = [&](const Held& held, u32 count) {
-#pragma unroll
-        for (u32 g = 0; g < BATCH; g++) {
-#pragma unroll
-            for (u32 j = 0; j < GROUP; j++) {
-                if (g * GROUP + j < count) {
-                    float2 x;
-                    if constexpr (Row::BYTES == 2) {
-                        x = halves_of(held.row[g][j]);
-                    } else {
-                        x = make_float2(bits(held.row[g][2 * j]), bits(held.row[g][2 * j + 1]));
-                    }
-                    sum.x = fmaf(held.weight[g][j], x.x, sum.x);
-                    sum.y = fmaf(held.weight[g][j], x.y, sum.y);
+            for (u32 i = 0; i < MIX_HEADS; i += COPIERS / WARP) {
+                if (g < here && h + i < heads) {
+                    copy16(stage + ROWS + (h + i) * WEIGHT_ROW + g * 16, reinterpret_cast<const u8*>(p + size_t(i) * stride));
                 }
             }
         }
+        copies_end();
+    }
+
+    // Positions of a batch in registers.
+    struct Held {
+        typename Row::Four row[BATCH];
+        float4 weight[2][BATCH];
     };
 
+    // Two addresses and constant distances: offsets, which may wrap, would each need an addition.
+    DEV void read(const u8* rows, const u8* weights, Held& held) {
 #pragma unroll
-    for (u32 tile = 0; tile < STAGES - 1; tile++) fetch(tile);
-    Held now, next;
-    arrive(0);
-    read(0, now);
-    const u32 whole = n / (GROUP * BATCH);
-    u32 batch = 0;
-#pragma unroll 2
-    for (; batch < whole; batch++) {
-        // The next batch is on its way while this one is added. Behind the last one nothing that is used is read.
-        if ((batch + 1) % BATCHES == 0 && batch + 1 < batches) arrive((batch + 1) / BATCHES);
-        read(batch + 1, next);
-        add(now, GROUP * BATCH);
-        now = next;
+        for (u32 g = 0; g < BATCH; g++) {
+            held.row[g] = reinterpret_cast<const typename Row::Four*>(rows)[g * COLUMNS];
+#pragma unroll
+            for (u32 h = 0; h < 2; h++) held.weight[h][g] = *reinterpret_cast<const float4*>(weights + h * WEIGHT_ROW + g * 16);
+        }
     }
-    if (batch < batches) add(now, n - batch * GROUP * BATCH);
-    *reinterpret_cast<float2*>(out + size_t(first_head + head) * FAST_LATENT + block * COLUMNS + 2 * pair) = sum;
+
+    // Groups FROM to TO of a batch. What lies behind position n is no weight of 0: a sum of -0 would become +0.
+    template <u32 FROM, u32 TO>
+    DEV void add(const Held& held, u32 count, float (&sum)[2]) {
+#pragma unroll
+        for (u32 g = FROM; g < TO; g++) {
+            float x[GROUP];
+            Row::values(held.row[g], x);
+            const float4 a = held.weight[0][g], b = held.weight[1][g];
+            const float w[2][GROUP] = {{a.x, a.y, a.z, a.w}, {b.x, b.y, b.z, b.w}};
+#pragma unroll
+            for (u32 j = 0; j < GROUP; j++) {
+                if (g * GROUP + j < count) {
+                    sum[0] = fmaf(w[0][j], x[j], sum[0]);
+                    sum[1] = fmaf(w[1][j], x[j], sum[1]);
+                }
+            }
+        }
+    }
+
+    // Adds a batch while another is on its way.
+    DEV void add_and_read(const Held& held, float (&sum)[2], const u8* rows, const u8* weights, Held& other) {
+        read(rows, weights, other);
+        add<0, BATCH / 2>(held, BATCH * GROUP, sum);
+        // Here the reads have begun. Left to itself the compiler begins some of them at the batch's end and waits for them then.
+        __syncwarp();
+        add<BATCH / 2, BATCH>(held, BATCH * GROUP, sum);
+    }
+
+    // The sums of one column and of heads `head` and `head + 1` of the block.
+    DEV void sums(u32 n, u32 column, u32 head, float (&sum)[2]) {
+        constexpr u32 POSITIONS = BATCH * GROUP, TURN = 2 * POSITIONS, TURN_ROWS = 2 * BATCH * GROUP_BYTES;
+        static_assert(MIX_TILE % TURN == 0);
+        const u8* rows = smem + column * FOUR;
+        const u8* weights = smem + ROWS + head * WEIGHT_ROW;
+        Held now, next;
+        __syncthreads();
+        read(rows, weights, now);
+        // Two batches a turn. Behind the last one nothing that is used is read.
+        u32 stage = 0, left = n, in_tile = MIX_TILE;
+#pragma unroll 1
+        for (; left >= TURN; left -= TURN) {
+            add_and_read(now, sum, rows + TURN_ROWS / 2, weights + TURN * 2, next);
+            rows += TURN_ROWS, weights += TURN * 4, in_tile -= TURN;
+            if (in_tile == 0) {
+                in_tile = MIX_TILE;
+                i32 skip = STAGE;
+                if (++stage == STAGES) stage = 0, skip -= i32(STAGES * STAGE);
+                rows += skip - i32(ROWS), weights += skip - i32(MIX_TILE * 4);
+                if (left > TURN) __syncthreads();
+            }
+            add_and_read(next, sum, rows, weights, now);
+        }
+        if (left > POSITIONS) {
+            add_and_read(now, sum, rows + TURN_ROWS / 2, weights + TURN * 2, next);
+            now = next;
+            left -= POSITIONS;
+        }
+        add<0, BATCH>(now, left, sum);
+    }
+};
+
+// `n()` waits for what says how many positions there are; copies begin before that.
+template <typename Row, typename Count>
+DEV void mix_512(const float* weights, const u8* gathered, Count n, float* out, u32 heads, u32 stride) {
+    typedef TokenMix<Row> M;
+    const u32 tid = threadIdx.x, block = blockIdx.x % (FAST_LATENT / COLUMNS);
+    const u32 first_head = blockIdx.x / (FAST_LATENT / COLUMNS) * MIX_HEADS;
+    if (tid >= ADDERS) {
+        const u8* source = gathered + size_t(block) * (stride / GROUP) * M::GROUP_BYTES;
+        auto copy = [&](u32 tile) {
+            M::copy(tile, tid - ADDERS, source, weights + size_t(first_head) * stride, heads - first_head, stride);
+        };
+#pragma unroll 1
+        for (u32 tile = 0; tile < M::STAGES - 1; tile++) copy(tile);
+        const u32 tiles = (n() + MIX_TILE - 1) / MIX_TILE;
+#pragma unroll 1
+        for (u32 tile = 0; tile < tiles; tile++) {
+            copies_wait<int(M::STAGES) - 2>();
+            __syncthreads();
+            if (tile + M::STAGES - 1 < tiles) {
+                copy(tile + M::STAGES - 1);
+            } else {
+                copies_end();
+            }
+        }
+        copies_wait<0>();
+        return;
+    }
+    const u32 lane = tid % WARP, column = lane / 2, head = tid / WARP * 4 + lane % 2 * 2;
+    float sum[2] = {0.0f, 0.0f};
+    M::sums(n(), column, head, sum);
+    if (first_head + head >= heads) return;
+    float* to = out + size_t(first_head + head) * FAST_LATENT + block * COLUMNS + column;
+    to[0] = sum[0], to[FAST_LATENT] = sum[1];
 }
 
 // Any sizes: a thread a sum.

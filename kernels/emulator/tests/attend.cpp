@@ -77,8 +77,8 @@ static void run(u32 heads, u32 latent, u32 kpool, u32 top, u32 half, u32 first, 
                 }
             }
         }
-        const u32 stages = half ? 5 : 3, stage = 128 * 32 * (half ? 2 : 4) + 8 * 132 * 4;
-        launch(one::attend_mix, decode_fast ? heads / 8 * 16 : 3, 128, stages * stage, want_scores.data(), latents, pools.data() + size_t(row) * top,
+        const u32 stages = half ? 5 : 3, stage = 128 * 16 * (half ? 2 : 4) + 16 * 132 * 4;
+        launch(one::attend_mix, decode_fast ? (heads + 15) / 16 * 32 : 3, 256, stages * stage, want_scores.data(), latents, pools.data() + size_t(row) * top,
                &turn, gathered.data(), want.data(), heads, latent, kpool, top, stride, half);
         for (size_t i = 0; i < want.size(); i++) zeros += __float_as_uint(want[i]) == 0x80000000u;
         for (size_t i = 0; i < want.size(); i++) {

@@ -111,8 +111,8 @@ void one(const char* name, Scores scores_kernel, Softmax softmax, Mix mix, Case 
     launch(softmax, c.heads, 512, 4 * (32 + (c.stride + 255) / 256), scores.data(), turns(scores_kernel, &c.turn), c.kpool, c.top, c.stride);
     c.reference_softmax(want);
     same("softmax", scores, want);
-    const u32 stages = c.half ? 5 : 3, stage = 128 * 32 * bytes + 8 * 132 * 4;
-    launch(mix, fast ? c.heads / 8 * 16 : (c.heads * c.latent + 127) / 128, 128, stages * stage, scores.data(), c.rows.data(), c.pools.data(),
+    const u32 stages = c.half ? 5 : 3, stage = 128 * 16 * bytes + 16 * 132 * 4;
+    launch(mix, fast ? (c.heads + 15) / 16 * 32 : (c.heads * c.latent + 255) / 256, 256, stages * stage, scores.data(), c.rows.data(), c.pools.data(),
            turns(scores_kernel, &c.turn), c.gathered.data(), mixed.data(), c.heads, c.latent, c.kpool, c.top, c.stride, c.half);
     same("mix", mixed, c.reference_mix(want));
     if (fast) {
@@ -123,6 +123,43 @@ void one(const char* name, Scores scores_kernel, Softmax softmax, Mix mix, Case 
     }
 }
 
+// Rows of several sequences in one launch against each alone.
+void rows(u32 heads, u32 half) {
+    constexpr u32 N = 3;
+    const u32 latent = 512, kpool = 4, top = 60, positions[N] = {3, 170, 500}, bytes = half ? 2 : 4, parts = (heads + 31) / 32;
+    std::vector<Case> cases;
+    for (u32 i = 0; i < N; i++) cases.emplace_back(heads, latent, kpool, top, positions[i], half, 20 + i);
+    const u32 stride = cases[0].stride, stages = half ? 5 : 3, stage = 128 * 16 * bytes + 16 * 132 * 4;
+    printf("%u rows: %u heads of %u, %s\n", N, heads, latent, half ? "f16" : "f32");
+    const size_t slot = cases[N - 1].rows.size(), each = size_t(heads) * latent;
+    std::vector<u8> latents(N * slot), gathered(N * size_t(stride) * latent * bytes, 0xee);
+    std::vector<Turn> turn(N);
+    std::vector<u32> pools(N * top, ~0u);
+    std::vector<float> queries(N * each), scores(N * size_t(heads) * stride, -9.0f), mixed(N * each, -9.0f);
+    auto run = [&](u32 n, const float* q, const u8* r, const u32* p, const Turn* t, float* s, u8* g, float* out) {
+        const auto* turns_at = turns(dsa_attend::attend_scores, t);
+        const float scale = cases[0].scale;
+        launch(dsa_attend::attend_scores, dim3(5, parts, n), 512, 32 * 512 * bytes, q, r, p, turns_at, s, g, heads, latent, kpool, top, stride, half, scale);
+        launch(dsa_attend::attend_softmax, dim3(heads, 1, n), 512, 4 * (32 + (stride + 255) / 256), s, turns_at, kpool, top, stride);
+        launch(dsa_attend::attend_mix, dim3((heads + 15) / 16 * 32, 1, n), 256, stages * stage, s, r, p, turns_at, g, out, heads, latent, kpool, top, stride, half);
+    };
+    std::vector<float> want_mixed, want_scores;
+    for (u32 i = 0; i < N; i++) {
+        Case& c = cases[i];
+        std::copy(c.rows.begin(), c.rows.end(), &latents[i * slot]);
+        std::copy(c.pools.begin(), c.pools.end(), &pools[i * top]);
+        std::copy(c.queries.begin(), c.queries.end(), &queries[i * each]);
+        turn[i] = {i * slot, positions[i], 0};
+        std::vector<float> s(size_t(heads) * stride, -9.0f), out(each, -9.0f);
+        run(1, c.queries.data(), c.rows.data(), c.pools.data(), &c.turn, s.data(), c.gathered.data(), out.data());
+        want_scores.insert(want_scores.end(), s.begin(), s.end());
+        want_mixed.insert(want_mixed.end(), out.begin(), out.end());
+    }
+    run(N, queries.data(), latents.data(), pools.data(), turn.data(), scores.data(), gathered.data(), mixed.data());
+    same("weights of rows", scores, want_scores);
+    same("mix of rows", mixed, want_mixed);
+}
+
 int main() {
     using namespace dsa_attend;
     one("sm_90", attend_scores, attend_softmax, attend_mix, Case(3, 24, 4, 5, 60, 1, 1));
@@ -131,5 +168,14 @@ int main() {
     one("sm_90", attend_scores, attend_softmax, attend_mix, Case(40, 512, 4, 70, 333, 0, 4));
     one("sm_90", attend_scores, attend_softmax, attend_mix, Case(8, 512, 8, 40, 0, 1, 5));
     one("sm_75", attend75::attend_scores, attend75::attend_softmax, attend75::attend_mix, Case(8, 512, 8, 20, 301, 1, 6));
+    // Turns, tiles and rings that end exactly, one before and one behind; a head block that is half empty.
+    for (u32 n : {15, 16, 17, 31, 32, 33, 127, 128, 129, 160, 384, 385, 639, 640, 641, 672}) {
+        for (u32 half = 0; half < 2; half++) one("sm_90", attend_scores, attend_softmax, attend_mix, Case(24, 512, 4, 256, n - 1, half, 10 + n));
+    }
+    one("sm_90", attend_scores, attend_softmax, attend_mix, Case(16, 512, 4, 512, 2501, 1, 7));
+    one("sm_90", attend_scores, attend_softmax, attend_mix, Case(16, 512, 4, 512, 2502, 0, 8));
+    one("sm_75", attend75::attend_scores, attend75::attend_softmax, attend75::attend_mix, Case(16, 512, 4, 200, 1303, 1, 9));
+    rows(16, 1);
+    rows(40, 0);
     return test::end();
 }

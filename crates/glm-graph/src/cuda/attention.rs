@@ -22,8 +22,11 @@ const SCORE_THREADS: u32 = 512;
 const SCORE_HEADS: u32 = 32;
 const TILE_ROWS: u32 = 32;
 const FAST_LATENT: u32 = 512;
-const MIX_THREADS: u32 = 128;
-const MIX_HEADS: u32 = 8;
+const FAST_HEADS: u32 = 8;
+const MIX_THREADS: u32 = 256;
+/// Of a block of the fast weighted sum, as are the columns.
+const MIX_HEADS: u32 = 16;
+const MIX_COLUMNS: u32 = 16;
 const MIX_TILE: u32 = 128;
 const WEIGHT_ROW: u32 = (MIX_TILE + 4) * 4;
 
@@ -177,10 +180,14 @@ impl Pass<'_> {
             .u32(top)
             .u32(stride)
             .u32(self.is_half());
-        let is_fast = latent == FAST_LATENT && heads % MIX_HEADS == 0;
-        let blocks = if is_fast { heads / MIX_HEADS * 16 } else { (heads * latent).div_ceil(MIX_THREADS) };
+        let is_fast = latent == FAST_LATENT && heads % FAST_HEADS == 0;
+        let blocks = if is_fast {
+            heads.div_ceil(MIX_HEADS) * (FAST_LATENT / MIX_COLUMNS)
+        } else {
+            (heads * latent).div_ceil(MIX_THREADS)
+        };
         let stages = if self.kv == Kv::F16 { 5 } else { 3 };
-        let stage = MIX_TILE * 32 * bytes + MIX_HEADS * WEIGHT_ROW;
+        let stage = MIX_TILE * MIX_COLUMNS * bytes + MIX_HEADS * WEIGHT_ROW;
         // Two blocks on one multiprocessor would take twice the time while others have none.
         let alone = if is_fast && rows.n == 1 { self.room.smem / 2 + 1024 } else { 0 };
         let grid = Grid::of([blocks, 1, rows.n], [MIX_THREADS, 1, 1]);
