@@ -241,9 +241,9 @@ DEV void count_digit(u32 digit, bool counts) {
 DEV u32 find_bin(u32& want) {
     __syncthreads();
     const u32 each = BINS / blockDim.x, top = BINS - 1 - threadIdx.x * each;
-    u32 own = 0, all;
+    u32 own = 0;
     for (u32 k = 0; k < each; k++) own += shared_at<u32>(AT_BINS + (top - k) * 4);
-    u32 before = sum_before(own, all);
+    u32 before = sum_before(own).x;
     if (before < want && want <= before + own) {
         for (u32 bin = top;; bin--) {
             const u32 here = shared_at<u32>(AT_BINS + bin * 4);
@@ -338,8 +338,8 @@ DEV void choose_for_row(const float* scores, u32 pools, u32 top, u32* selected) 
             equal = shared_at<u32>(EQUAL + word * 4);
         }
         // At most 2^14 bits, so both counts fit in one word.
-        u32 all;
-        const u32 before = sum_before(u32(__popc(above)) << 16 | u32(__popc(equal)), all);
+        const uint2 sums = sum_before(u32(__popc(above)) << 16 | u32(__popc(equal)));
+        const u32 before = sums.x, all = sums.y;
         u32 rank = above_before + (before >> 16), tie = equal_before + (before & 0xffffu);
         for (u32 both = above | equal; both != 0; both &= both - 1) {
             const u32 bit = __ffs(both) - 1;

@@ -160,7 +160,7 @@ DEV void index_scores_any(const float* queries, const float* weights, const floa
 constexpr u32 CHOICE_THREADS = 1024;
 constexpr u32 BINS = 2048;
 constexpr u32 AHEAD = 2;           // scores of a thread that are under way
-constexpr u32 ALONE = 8192 + 512;  // pools up to which one block marks all: a fence and a count of blocks take longer than that
+constexpr u32 ALONE = 4096;  // pools up to which one block marks all: a fence and a count of blocks take longer than that
 static_assert(CHOICE_THREADS >= BINS / 4, "a thread reads four bins");
 constexpr u32 LISTED = BINS;  // of those in the bin, what shared memory holds
 
@@ -188,11 +188,12 @@ DEV u32 order_of(float score) {
     return score != score ? ALL : word ^ (~u32(i32(word) >> 31) & 0x7fffffffu);
 }
 
-// What lies before this thread's value in the sum over the block's threads, and the whole sum.
-DEV u32 sum_before(u32 value, u32& all) {
+// What lies before this thread's value in the sum over the block's threads, and the whole sum. A function of its own: it is
+// called three times, and a call is quicker than instructions that are not there yet.
+static __device__ __noinline__ uint2 sum_before(u32 value) {
     const u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
     u32 sum = value;
-#pragma unroll 1
+#pragma unroll
     for (u32 step = 1; step < WARP; step *= 2) {
         const u32 left = __shfl_up_sync(ALL, sum, step);
         if (lane >= step) sum += left;
@@ -201,15 +202,14 @@ DEV u32 sum_before(u32 value, u32& all) {
     __syncthreads();
     u32 totals = lane < warps ? shared_at<u32>(AT_TOTALS + lane * 4) : 0;
     const u32 own = totals;
-#pragma unroll 1
+#pragma unroll
     for (u32 step = 1; step < WARP; step *= 2) {
         const u32 left = __shfl_up_sync(ALL, totals, step);
         if (lane >= step) totals += left;
     }
-    all = __shfl_sync(ALL, totals, WARP - 1);
-    const u32 before = __shfl_sync(ALL, totals - own, warp);
+    const u32 all = __shfl_sync(ALL, totals, WARP - 1), before = __shfl_sync(ALL, totals - own, warp);
     __syncthreads();
-    return before + sum - value;
+    return make_uint2(before + sum - value, all);
 }
 
 DEV void clear_shared(u32 from, u32 words) {
@@ -245,13 +245,13 @@ DEV void count_upper(const float* scores, float score, u32 pools, u32* memory) {
 
 // Which of up to 128 counts in shared memory, `lanes` times four, the `want`-th of what they count is in; `want` becomes its
 // place there. Each warp does it for itself, so that nobody waits.
-DEV u32 find_count(u32 at, u32 lanes, u32& want) {
+static __device__ __noinline__ uint2 find_count(u32 at, u32 lanes, u32 want) {
     const u32 lane = threadIdx.x % WARP;
     uint4 own = make_uint4(0, 0, 0, 0);
     if (lane < lanes) own = shared_at<uint4>(at + lane * 16);
     const u32 two = own.x + own.y, three = two + own.z, sum = three + own.w;
     u32 upto = sum;
-#pragma unroll 1
+#pragma unroll
     for (u32 step = 1; step < WARP; step *= 2) {
         const u32 left = __shfl_up_sync(ALL, upto, step);
         if (lane >= step) upto += left;
@@ -261,25 +261,29 @@ DEV u32 find_count(u32 at, u32 lanes, u32& want) {
     const u32 here = want - (upto - sum);
     const u32 index = lane * 4 + (here > own.x) + (here > two) + (here > three);
     const u32 before = here > three ? three : here > two ? two : here > own.x ? own.x : 0;
-    want = __shfl_sync(ALL, here - before, its);
-    return __shfl_sync(ALL, index, its);
+    return make_uint2(__shfl_sync(ALL, index, its), __shfl_sync(ALL, here - before, its));
 }
 
-// The bin of the `want`-th best. `counts` are four of the histogram for each of the first threads.
-DEV u32 find_upper(float4 counts, u32& want) {
-    if (threadIdx.x < BINS / 4) {
-        const uint4 words = make_uint4(__float_as_uint(counts.x), __float_as_uint(counts.y), __float_as_uint(counts.z), __float_as_uint(counts.w));
-        shared_at<uint4>(AT_BINS + threadIdx.x * 16) = words;
-        u32 sum = words.x + words.y + words.z + words.w;
-        sum += lane_xor(sum, 1);
-        sum += lane_xor(sum, 2);
-        if (threadIdx.x % 4 == 0) shared_at<u32>(AT_GROUPS + threadIdx.x) = sum;
-    }
+// What the histogram counts, to shared memory, and the sums of 16 bins each.
+DEV void fetch_counts(const u32* memory) {
+    if (threadIdx.x >= BINS / 4) return;
+    const float4 counts = load_fresh4(reinterpret_cast<const float*>(memory + HISTOGRAM) + threadIdx.x * 4);
+    const u32 x = __float_as_uint(counts.x), y = __float_as_uint(counts.y), z = __float_as_uint(counts.z), w = __float_as_uint(counts.w);
+    shared_at<uint4>(AT_BINS + threadIdx.x * 16) = make_uint4(x, y, z, w);
+    u32 sum = x + y + z + w;
+    sum += lane_xor(sum, 1);
+    sum += lane_xor(sum, 2);
+    if (threadIdx.x % 4 == 0) shared_at<u32>(AT_GROUPS + threadIdx.x) = sum;
+}
+
+// The bin of the `want`-th best: first among groups of 16.
+DEV u32 find_upper(u32& want) {
     __syncthreads();
     u32 bin = 0;
 #pragma unroll 1
-    for (u32 lanes = WARP; lanes != 0; lanes = lanes == WARP ? 4 : 0) {
-        bin = bin * 16 + find_count(lanes == WARP ? AT_GROUPS : AT_BINS + bin * 64, lanes, want);
+    for (u32 level = 0; level < 2; level++) {
+        const uint2 found = find_count(level == 0 ? AT_GROUPS : AT_BINS + bin * 64, level == 0 ? WARP : 4, want);
+        bin = bin * 16 + found.x, want = found.y;
     }
     return bin;
 }
@@ -305,26 +309,33 @@ DEV bool ends_last(u32* ended, u32 parts) {
     return shared_at<u32>(AT_FOUND);
 }
 
-// A block's scores: of every thread's width of all that there are, each parts-th.
+// A block's scores: of every CHOICE_THREADS that there are, each parts-th. This thread's first is at `own`.
 struct Marks {
-    const u32* scores;
-    u32 capacity, stride;
+    u32 own, stride;
     u32 held[AHEAD];
 };
 
-DEV u32 mark_load(const Marks& m, u32 i) { return i < m.capacity ? fresh(m.scores + i) : 0; }
+DEV void begin_marks(Marks& m, const u32* scores, u32 capacity) {
+#pragma unroll
+    for (u32 k = 0; k < AHEAD; k++) {
+        const u32 i = m.own + k * m.stride;
+        m.held[k] = i < capacity ? fresh(scores + i) : 0;
+    }
+}
 
 // Bits in `maps` for pools before the bin and in it.
-DEV void write_marks(Marks& m, u32 pools, u32 bin, uint2* maps) {
+DEV void write_marks(Marks& m, const u32* scores, u32 pools, u32 bin, uint2* maps) {
     const u32 lane = threadIdx.x % WARP;
+    const u32* ahead = scores + m.own + AHEAD * m.stride;
+    uint2* to = maps + m.own / WARP;
 #pragma unroll 1
-    for (u32 i = blockIdx.x * CHOICE_THREADS + threadIdx.x; i - lane < pools; i += m.stride) {
+    for (u32 i = m.own; i - lane < pools; i += m.stride, ahead += m.stride, to += m.stride / WARP) {
         const u32 upper = order_of(bits(m.held[0])) >> 21;
 #pragma unroll
         for (u32 k = 0; k + 1 < AHEAD; k++) m.held[k] = m.held[k + 1];
-        m.held[AHEAD - 1] = mark_load(m, i + AHEAD * m.stride);
+        m.held[AHEAD - 1] = i + AHEAD * m.stride < pools ? fresh(ahead) : 0;
         const u32 before = __ballot_sync(ALL, i < pools && upper < bin), in = __ballot_sync(ALL, i < pools && upper == bin);
-        if (lane == 0) maps[i / WARP] = make_uint2(before, in);
+        if (lane == 0) *to = make_uint2(before, in);
     }
 }
 
@@ -354,7 +365,8 @@ DEV void list_marked(Last& last, u32* list) {
     u32 own = 0;
 #pragma unroll 1
     for (u32 u = last.first; u < last.end; u++) own += u32(__popc(unit_of(last, u).y));
-    last.listed = sum_before(own, last.all);
+    const uint2 sums = sum_before(own);
+    last.listed = sums.x, last.all = sums.y;
     last.slots = last.all <= LISTED ? &shared_at<u32>(AT_BINS) : list;
     u32 at = last.listed;
 #pragma unroll 1
@@ -380,7 +392,8 @@ DEV u32 select_listed(const Last& last, const u32* scores, u32 bin, u32& want, u
             if (key >> 7 == prefix) atomicAdd(&shared_at<u32>(at + key % 128 * 4), 1u);
         }
         __syncthreads();
-        digit = find_count(at, WARP, want);
+        const uint2 found = find_count(at, WARP, want);
+        digit = found.x, want = found.y;
         prefix = prefix << 7 | digit;
     }
     equal = shared_at<u32>(AT_DIGITS + 2 * DIGIT + digit * 4);
@@ -389,7 +402,7 @@ DEV u32 select_listed(const Last& last, const u32* scores, u32 bin, u32& want, u
 
 // Writes those before `key` and the first `ties` of the `equal` ones equal to it, ascending.
 DEV void write_chosen(const Last& last, u32 key, u32 ties, u32 equal, u32* selected) {
-    u32 at = last.listed, chosen = 0, own_ties = 0, all;
+    u32 at = last.listed, chosen = 0, own_ties = 0;
 #pragma unroll 1
     for (u32 u = last.first; u < last.end; u++) {
         const uint2 marks = unit_of(last, u);
@@ -402,8 +415,8 @@ DEV void write_chosen(const Last& last, u32 key, u32 ties, u32 equal, u32* selec
     }
     // Which ties come first matters only where not all of them are chosen.
     u32 left = own_ties;
-    if (equal != ties) left = min(own_ties, ties - min(ties, sum_before(own_ties, all)));
-    u32 rank = sum_before(chosen + left, all);
+    if (equal != ties) left = min(own_ties, ties - min(ties, sum_before(own_ties).x));
+    u32 rank = sum_before(chosen + left).x;
     at = last.listed;
 #pragma unroll 1
     for (u32 u = last.first; u < last.end; u++) {
@@ -419,29 +432,24 @@ DEV void write_chosen(const Last& last, u32 key, u32 ties, u32 equal, u32* selec
     }
 }
 
-// All blocks, after `count_upper`. Counts of digits are 0. The histogram, the position and a first score come at the same time.
+// All blocks, after `count_upper`. Counts of digits are 0. The position and the histogram come at the same time, and the scores
+// while the bin is looked up.
 DEV void choose_best(const u32* scores, const Turn* turns, u32 kpool, u32 top, u32* selected, u32* memory, u32 capacity) {
-    const u32 tid = threadIdx.x, own = blockIdx.x * CHOICE_THREADS + tid;
-    float4 counts = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (tid < BINS / 4) counts = load_fresh4(reinterpret_cast<const float*>(memory + HISTOGRAM) + tid * 4);
-    Marks marks = {scores, capacity, 0, {}};
-    marks.held[0] = mark_load(marks, own);
     const u32 position = turn_of(turns).position;
+    fetch_counts(memory);
     if (sees_everything(position, kpool, top)) return;
     const bool alone = position + 1 < (ALONE + 1) * kpool;
-    if (alone && blockIdx.x > 0) return;
-    marks.stride = (alone ? 1 : gridDim.x) * CHOICE_THREADS;
-#pragma unroll
-    for (u32 k = 1; k < AHEAD; k++) marks.held[k] = mark_load(marks, own + k * marks.stride);
+    Marks marks = {blockIdx.x * CHOICE_THREADS + threadIdx.x, (alone ? 1 : gridDim.x) * CHOICE_THREADS, {}};
+    begin_marks(marks, scores, capacity);
     const u32 pools = (position + 1) / kpool, parts = alone ? 1 : min(gridDim.x, (pools + CHOICE_THREADS - 1) / CHOICE_THREADS);
     if (blockIdx.x >= parts) return;
 
     u32 want = top, equal;
-    const u32 bin = find_upper(counts, want);
+    const u32 bin = find_upper(want);
     uint2* maps = reinterpret_cast<uint2*>(memory + MAPS);
-    write_marks(marks, pools, bin, maps);
+    write_marks(marks, scores, pools, bin, maps);
     if (!ends_last(memory + CHOSEN, parts)) return;
-    if (tid < BINS / 4) *reinterpret_cast<uint4*>(memory + HISTOGRAM + tid * 4) = make_uint4(0, 0, 0, 0);
+    if (threadIdx.x < BINS / 4) *reinterpret_cast<uint4*>(memory + HISTOGRAM + threadIdx.x * 4) = make_uint4(0, 0, 0, 0);
     Last last = last_of(maps, pools);
     list_marked(last, memory + MAPS + 2 * ((capacity + WARP - 1) / WARP));
     const u32 key = select_listed(last, scores, bin, want, equal);
