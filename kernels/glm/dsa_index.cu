@@ -39,8 +39,8 @@ extern "C" __global__ void __launch_bounds__(512, 2)
 }
 
 // The `top` pools with the largest scores, ties to the lower index, ascending. `memory` is that of `top_count`, `words` for each
-// row. 32 registers, so that blocks find room beside those of the kernels before.
-extern "C" __global__ void __launch_bounds__(CHOICE_THREADS, 2)
+// row.
+extern "C" __global__ void __launch_bounds__(CHOICE_THREADS, CHOICE_ROOM)
     top_choose(const float* scores, const Turn* turns, u32* selected, u32* memory, u32 kpool, u32 top, u32 capacity, u32 words) {
     let_successor_begin();
     scores = of_row(scores, capacity), selected = of_row(selected, top), memory = of_row(memory, words);

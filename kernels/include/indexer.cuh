@@ -158,6 +158,8 @@ DEV void index_scores_any(const float* queries, const float* weights, const floa
 // they take themselves. So loops here are not unrolled, and what could be said twice is a loop of two rounds.
 
 constexpr u32 CHOICE_THREADS = 1024;
+// Blocks of that many threads that a processor must have room for: where it can, one begins beside those of the kernels before.
+constexpr u32 CHOICE_ROOM = __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000 ? 2 : 1;
 constexpr u32 BINS = 2048;
 constexpr u32 AHEAD = 2;           // scores of a thread that are under way
 constexpr u32 ALONE = 4096;  // pools up to which one block marks all: a fence and a count of blocks take longer than that
