@@ -1,7 +1,6 @@
 // Scores of the pools and the choice of the best (model-spec 4.4), for a row of each sequence. A row that sees everything needs
 // neither. Rows have `capacity` scores.
 #include "indexer.cuh"
-#include "turn.cuh"
 
 // scores[p] of every complete pool. Queries are `query_width` values apart from row to row, weights `width`.
 extern "C" __global__ void __launch_bounds__(INDEX_THREADS, 3)
@@ -21,27 +20,33 @@ extern "C" __global__ void __launch_bounds__(INDEX_THREADS, 3)
     }
 }
 
-// Where there are many pools: finds the upper bits of the top-th largest score.
-extern "C" __global__ void __launch_bounds__(512, 1)
+// Counts scores by their upper bits, from which `top_choose` knows where the top-th largest is.
+extern "C" __global__ void __launch_bounds__(512, 2)
     top_count(const float* scores, const Turn* turns, u32* memory, u32 kpool, u32 top, u32 capacity, u32 words) {
     let_successor_begin();
+    scores = of_row(scores, capacity), memory = of_row(memory, words);
+    expect(turns);
+    expect(memory + HISTOGRAM);
+    clear_shared(AT_BINS, BINS);
+    __syncthreads();
     wait_for_predecessor();
+    // Before it is known whether there is such a pool: the score and the position come at the same time.
+    const u32 own = blockIdx.x * blockDim.x + threadIdx.x;
+    const float score = own < capacity ? bits(fresh(reinterpret_cast<const u32*>(scores) + own)) : 0.0f;
     const u32 position = turn_of(turns).position, pools = (position + 1) / kpool;
-    if (sees_everything(position, kpool, top) || pools <= HELD) return;
-    count_all(of_row(scores, capacity), pools, top, of_row(memory, words));
+    if (sees_everything(position, kpool, top) || blockIdx.x * blockDim.x >= pools) return;
+    count_upper(scores, score, pools, memory);
 }
 
-// The `top` pools with the largest scores, ties to the lower index, ascending. `memory` is that of `top_count`, `words` for each row.
-extern "C" __global__ void __launch_bounds__(CHOICE_THREADS, 1)
+// The `top` pools with the largest scores, ties to the lower index, ascending. `memory` is that of `top_count`, `words` for each
+// row.
+extern "C" __global__ void __launch_bounds__(CHOICE_THREADS, CHOICE_ROOM)
     top_choose(const float* scores, const Turn* turns, u32* selected, u32* memory, u32 kpool, u32 top, u32 capacity, u32 words) {
     let_successor_begin();
-    wait_for_predecessor();
-    const u32 position = turn_of(turns).position, pools = (position + 1) / kpool;
-    if (sees_everything(position, kpool, top)) return;
     scores = of_row(scores, capacity), selected = of_row(selected, top), memory = of_row(memory, words);
-    if (pools > HELD) {
-        choose_together(scores, pools, selected, memory, capacity);
-    } else if (blockIdx.x == 0) {
-        choose_alone(scores, pools, top, selected);
-    }
+    expect(turns);
+    expect(memory + HISTOGRAM);
+    clear_shared(AT_DIGITS, 3 * DIGIT / 4);
+    wait_for_predecessor();
+    choose_best(reinterpret_cast<const u32*>(scores), turns, kpool, top, selected, memory, capacity);
 }

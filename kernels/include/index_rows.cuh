@@ -213,8 +213,100 @@ DEV void index_rows_any(const float* queries, u32 query_row, const float* weight
 }
 
 // ---- the choice
+//
+// A radix select on choice_key by one block, with the first HELD keys in registers.
 
-// choose_alone for any number of pools: the maps of those that are chosen are made and written HELD pools at a time.
+constexpr u32 HELD_EACH = 16;
+constexpr u32 HELD = HELD_EACH * CHOICE_THREADS;
+constexpr u32 AT_MAPS = AT_GROUPS;
+static_assert(CHOICE_SHARED == AT_MAPS + 2 * (HELD / WARP) * 4, "two maps");
+
+DEV void clear_bins() {
+    for (u32 i = threadIdx.x; i < BINS; i += blockDim.x) shared_at<u32>(AT_BINS + i * 4) = 0;
+    __syncthreads();
+}
+
+// Counts a digit of each lane. Many scores are often the same (an exact 0), so what equals the first lane's is added at once.
+DEV void count_digit(u32 digit, bool counts) {
+    const u32 lane = threadIdx.x % WARP, who = __ballot_sync(ALL, counts);
+    if (who == 0) return;
+    const u32 leader = __ffs(who) - 1, its = __shfl_sync(ALL, digit, leader);
+    const u32 same = __ballot_sync(ALL, counts && digit == its);
+    if (lane == leader) atomicAdd(&shared_at<u32>(AT_BINS + its * 4), u32(__popc(same)));
+    if (counts && digit != its) atomicAdd(&shared_at<u32>(AT_BINS + digit * 4), 1u);
+}
+
+// The bin that holds the `want`-th largest of what was counted; `want` becomes its place within that bin. Begins and ends with a
+// barrier. `want` is at least 1 and at most the number counted.
+DEV u32 find_bin(u32& want) {
+    __syncthreads();
+    const u32 each = BINS / blockDim.x, top = BINS - 1 - threadIdx.x * each;
+    u32 own = 0;
+    for (u32 k = 0; k < each; k++) own += shared_at<u32>(AT_BINS + (top - k) * 4);
+    u32 before = sum_before(own).x;
+    if (before < want && want <= before + own) {
+        for (u32 bin = top;; bin--) {
+            const u32 here = shared_at<u32>(AT_BINS + bin * 4);
+            if (want <= before + here) {
+                shared_at<u32>(AT_FOUND) = bin;
+                shared_at<u32>(AT_FOUND + 4) = want - before;
+                break;
+            }
+            before += here;
+        }
+    }
+    __syncthreads();
+    want = shared_at<u32>(AT_FOUND + 4);
+    return shared_at<u32>(AT_FOUND);
+}
+
+// The keys among which one block selects: the first HELD of them stay in registers.
+template <typename Load>
+struct Candidates {
+    u32 held[HELD_EACH];
+    u32 n;
+    Load load;
+
+    DEV void begin(Candidates& c) {
+#pragma unroll
+        for (u32 k = 0; k < HELD_EACH; k++) {
+            const u32 i = k * CHOICE_THREADS + threadIdx.x;
+            c.held[k] = i < c.n ? c.load(i) : 0;
+        }
+    }
+
+    // `take(i, key, exists)` for whole warps at a time.
+    template <typename Take>
+    DEV void each(const Candidates& c, Take take) {
+        const u32 lane = threadIdx.x % WARP;
+#pragma unroll
+        for (u32 k = 0; k < HELD_EACH; k++) {
+            const u32 i = k * CHOICE_THREADS + threadIdx.x;
+            if (i - lane < c.n) take(i, c.held[k], i < c.n);
+        }
+        for (u32 i = HELD + threadIdx.x; i - lane < c.n; i += CHOICE_THREADS) take(i, i < c.n ? c.load(i) : 0, i < c.n);
+    }
+};
+
+// The key of the `want`-th largest candidate, and in `want` how many of those equal to it belong to the largest. Keys agree in
+// the bits from `shift` + width of the first digit on.
+template <typename Load>
+DEV u32 select_key(const Candidates<Load>& candidates, u32 shift, u32 prefix, u32& want) {
+    for (;;) {
+        // Digits of 11, 11 and 10 bits.
+        const u32 width = shift == 0 ? 10 : 11;
+        clear_bins();
+        Candidates<Load>::each(candidates, [&](u32, u32 key, bool exists) {
+            const u32 above = shift + width == 32 ? 0 : key >> (shift + width);
+            count_digit((key >> shift) & ((1u << width) - 1), exists && above == prefix);
+        });
+        prefix = prefix << width | find_bin(want);
+        if (shift == 0) return prefix;
+        shift = shift == 21 ? 10 : 0;
+    }
+}
+
+// The best of a row, of any number of pools: maps of those that are chosen are made and written HELD pools at a time.
 DEV void choose_for_row(const float* scores, u32 pools, u32 top, u32* selected) {
     auto load = [&](u32 i) { return choice_key(scores[i]); };
     Candidates<decltype(load)> candidates = {{}, pools, load};
@@ -246,8 +338,8 @@ DEV void choose_for_row(const float* scores, u32 pools, u32 top, u32* selected) 
             equal = shared_at<u32>(EQUAL + word * 4);
         }
         // At most 2^14 bits, so both counts fit in one word.
-        u32 all;
-        const u32 before = sum_before(u32(__popc(above)) << 16 | u32(__popc(equal)), all);
+        const uint2 sums = sum_before(u32(__popc(above)) << 16 | u32(__popc(equal)));
+        const u32 before = sums.x, all = sums.y;
         u32 rank = above_before + (before >> 16), tie = equal_before + (before & 0xffffu);
         for (u32 both = above | equal; both != 0; both &= both - 1) {
             const u32 bit = __ffs(both) - 1;

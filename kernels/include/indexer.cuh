@@ -2,6 +2,7 @@
 // keys, scores of pools and the choice of the best.
 #pragma once
 #include "attend.cuh"
+#include "turn.cuh"
 
 // A value that another block of this kernel wrote: past the first-level cache.
 DEV u32 fresh(const u32* from) {
@@ -148,37 +149,54 @@ DEV void index_scores_any(const float* queries, const float* weights, const floa
 
 // ---- the choice
 //
-// A radix select on keys whose order as unsigned numbers is that of rank_of. Up to HELD scores one block does everything. More
-// are first counted by their upper 11 bits by many blocks, whose last one finds the bin that the k-th largest is in. In a
-// second kernel all blocks mark scores above that bin as chosen and list those in it, and the last one selects in the list.
-// Chosen scores are bits of a map over the pools, so the output comes out ascending whatever order blocks run in.
+// A radix select on keys whose order as unsigned numbers is that of rank_of, turned round: the smallest are the best. Many
+// blocks count them by their upper 11 bits. In a second kernel every block looks up for itself the bin that the k-th best is in
+// (8 KB that L2 has), and marks what lies before that bin and what is in it, a bit each. The block that ends last finds the
+// k-th best among those in the bin, some percent of all as a rule, and writes the chosen ones ascending.
+//
+// Each launch meets cold instructions, since a layer has more code than the caches. 6,600 instructions in straight lines took 15 us
+// for 8,192 pools, most of it waiting for the next one. So loops over pools are not unrolled, and what is needed more than once is
+// a function that is called.
 
 constexpr u32 CHOICE_THREADS = 1024;
-constexpr u32 HELD_EACH = 16;
-constexpr u32 HELD = HELD_EACH * CHOICE_THREADS;
+// Blocks of that many threads that a processor must have room for: where it can, one begins beside those of the kernels before.
+constexpr u32 CHOICE_ROOM = __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000 ? 2 : 1;
 constexpr u32 BINS = 2048;
+constexpr u32 AHEAD = 2;     // scores of a thread that are under way
+constexpr u32 ALONE = 4096;  // pools up to which one block marks all: a fence and a count of blocks take longer than that
+constexpr u32 LISTED = BINS;  // of those in the bin, what shared memory holds
+static_assert(CHOICE_THREADS >= BINS / 4, "a thread reads four bins");
 
-// Words of the choice's memory, all zero before the first launch and again after each.
-constexpr u32 COUNTED = 0, CHOSEN = 1;        // blocks that have ended
-constexpr u32 LISTED = 2;                     // length of the list
-constexpr u32 FOUND_BIN = 3, FOUND_WANT = 4;  // not zeroed: written before they are read
+// Words of the choice's memory; those before MAPS are zero before the first launch and again after each.
+constexpr u32 CHOSEN = 1;  // blocks that have ended
 constexpr u32 HISTOGRAM = 64;
-constexpr u32 MAPS = HISTOGRAM + BINS;        // above, equal: a bit a pool; then the list: keys, pools. Not zeroed either.
+constexpr u32 MAPS = HISTOGRAM + BINS;  // 32 pools before the bin, the same in it; after all of these a list of pools
 
 // Places in shared memory.
-constexpr u32 AT_BINS = 0;
-constexpr u32 AT_TOTALS = BINS * 4;           // of 32 warps
+constexpr u32 AT_BINS = 0;           // later the list
+constexpr u32 AT_TOTALS = BINS * 4;  // of 32 warps
 constexpr u32 AT_FOUND = AT_TOTALS + WARP * 4;
-constexpr u32 AT_MAPS = AT_FOUND + 16;        // of the scores that one block holds
-constexpr u32 CHOICE_SHARED = AT_MAPS + 2 * (HELD / WARP) * 4;
-constexpr u32 COUNT_SHARED = AT_MAPS;
+constexpr u32 AT_GROUPS = AT_FOUND + 16;  // counts of 16 bins each
+constexpr u32 DIGIT = 128 * 4;
+constexpr u32 AT_DIGITS = AT_GROUPS + DIGIT;  // three of 7 bits
+constexpr u32 COUNT_SHARED = AT_GROUPS;
+constexpr u32 CHOICE_SHARED = AT_GROUPS + 4096;  // what the choice of rows (index_rows.cuh) takes; AT_DIGITS + 3 * DIGIT is less
+static_assert(AT_DIGITS + 3 * DIGIT <= CHOICE_SHARED && AT_GROUPS % 16 == 0, "counts of digits are read by fours");
 
 DEV u32 choice_key(float score) { return u32(rank_of(score)) ^ 0x80000000u; }
 
-// What lies before this thread's value in the sum over the block's threads, and the whole sum.
-DEV u32 sum_before(u32 value, u32& all) {
+// ~choice_key(score), in fewer instructions: smaller is better.
+DEV u32 order_of(float score) {
+    const u32 word = __float_as_uint(score + 0.0f);
+    return score != score ? ALL : word ^ (~u32(i32(word) >> 31) & 0x7fffffffu);
+}
+
+// What lies before this thread's value in the sum over the block's threads, and the whole sum. A function of its own: it is
+// called three times, and a call is quicker than instructions that are not there yet.
+static __device__ __noinline__ uint2 sum_before(u32 value) {
     const u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, warps = blockDim.x / WARP;
     u32 sum = value;
+#pragma unroll
     for (u32 step = 1; step < WARP; step *= 2) {
         const u32 left = __shfl_up_sync(ALL, sum, step);
         if (lane >= step) sum += left;
@@ -187,224 +205,256 @@ DEV u32 sum_before(u32 value, u32& all) {
     __syncthreads();
     u32 totals = lane < warps ? shared_at<u32>(AT_TOTALS + lane * 4) : 0;
     const u32 own = totals;
+#pragma unroll
     for (u32 step = 1; step < WARP; step *= 2) {
         const u32 left = __shfl_up_sync(ALL, totals, step);
         if (lane >= step) totals += left;
     }
-    all = __shfl_sync(ALL, totals, WARP - 1);
-    const u32 before = __shfl_sync(ALL, totals - own, warp);
+    const u32 all = __shfl_sync(ALL, totals, WARP - 1), before = __shfl_sync(ALL, totals - own, warp);
     __syncthreads();
-    return before + sum - value;
+    return make_uint2(before + sum - value, all);
 }
 
-DEV void clear_bins() {
-    for (u32 i = threadIdx.x; i < BINS; i += blockDim.x) shared_at<u32>(AT_BINS + i * 4) = 0;
-    __syncthreads();
+DEV void clear_shared(u32 from, u32 words) {
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < words; i += blockDim.x) shared_at<u32>(from + i * 4) = 0;
 }
 
-// Counts a digit of each lane. Many scores are often the same (an exact 0), so what equals the first lane's is added at once.
-DEV void count_digit(u32 digit, bool counts) {
-    const u32 lane = threadIdx.x % WARP, who = __ballot_sync(ALL, counts);
-    if (who == 0) return;
-    const u32 leader = __ffs(who) - 1, its = __shfl_sync(ALL, digit, leader);
-    const u32 same = __ballot_sync(ALL, counts && digit == its);
-    if (lane == leader) atomicAdd(&shared_at<u32>(AT_BINS + its * 4), u32(__popc(same)));
-    if (counts && digit != its) atomicAdd(&shared_at<u32>(AT_BINS + digit * 4), 1u);
+// Gets a kernel's arguments and an address's translation under way while its predecessor still runs.
+DEV void expect(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
+
+DEV float4 load_fresh4(const float* from) {
+    float4 v;
+    asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from) : "memory");
+    return v;
 }
 
-// The bin that holds the `want`-th largest of what was counted; `want` becomes its place within that bin. Begins and ends with a
-// barrier. `want` is at least 1 and at most the number counted.
-DEV u32 find_bin(u32& want) {
-    __syncthreads();
-    const u32 each = BINS / blockDim.x, top = BINS - 1 - threadIdx.x * each;
-    u32 own = 0, all;
-    for (u32 k = 0; k < each; k++) own += shared_at<u32>(AT_BINS + (top - k) * 4);
-    u32 before = sum_before(own, all);
-    if (before < want && want <= before + own) {
-        for (u32 bin = top;; bin--) {
-            const u32 here = shared_at<u32>(AT_BINS + bin * 4);
-            if (want <= before + here) {
-                shared_at<u32>(AT_FOUND) = bin;
-                shared_at<u32>(AT_FOUND + 4) = want - before;
-                break;
-            }
-            before += here;
-        }
+// Counts this block's scores by their upper 11 bits; bins begin at 0. `score` is the first of this thread's, if there is one.
+DEV void count_upper(const float* scores, float score, u32 pools, u32* memory) {
+    const u32 stride = gridDim.x * blockDim.x;
+#pragma unroll 1
+    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < pools;) {
+        atomicAdd(&shared_at<u32>(AT_BINS + (order_of(score) >> 21) * 4), 1u);
+        i += stride;
+        if (i < pools) score = scores[i];
     }
     __syncthreads();
-    want = shared_at<u32>(AT_FOUND + 4);
-    return shared_at<u32>(AT_FOUND);
-}
-
-// True for all threads of the block that ends last; what the others wrote can be read with `fresh`.
-DEV bool ends_last(u32* ended) {
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) shared_at<u32>(AT_FOUND + 8) = atomicAdd(ended, 1u) == gridDim.x - 1;
-    __syncthreads();
-    const bool last = shared_at<u32>(AT_FOUND + 8);
-    if (last) {
-        __threadfence();
-        if (threadIdx.x == 0) *ended = 0;
-    }
-    return last;
-}
-
-// Counts the upper digits of all scores and leaves the bin in `memory`.
-DEV void count_all(const float* scores, u32 pools, u32 top, u32* memory) {
-    clear_bins();
-    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i - threadIdx.x % WARP < pools; i += gridDim.x * blockDim.x) {
-        const u32 key = i < pools ? choice_key(scores[i]) : 0;
-        count_digit(key >> 21, i < pools);
-    }
-    __syncthreads();
+#pragma unroll 1
     for (u32 i = threadIdx.x; i < BINS; i += blockDim.x) {
         const u32 count = shared_at<u32>(AT_BINS + i * 4);
         if (count > 0) atomicAdd(memory + HISTOGRAM + i, count);
     }
-    if (!ends_last(memory + COUNTED)) return;
-    for (u32 i = threadIdx.x; i < BINS; i += blockDim.x) {
-        shared_at<u32>(AT_BINS + i * 4) = fresh(memory + HISTOGRAM + i);
-        memory[HISTOGRAM + i] = 0;
-    }
-    u32 want = top;
-    const u32 bin = find_bin(want);
-    if (threadIdx.x == 0) {
-        memory[FOUND_BIN] = bin;
-        memory[FOUND_WANT] = want;
-    }
 }
 
-// The keys among which one block selects: the first HELD of them stay in registers.
-template <typename Load>
-struct Candidates {
-    u32 held[HELD_EACH];
-    u32 n;
-    Load load;
-
-    DEV void begin(Candidates& c) {
+// Which of up to 128 counts in shared memory, `lanes` times four, the `want`-th of what they count is in; `want` becomes its
+// place there. Each warp does it for itself, so that nobody waits.
+static __device__ __noinline__ uint2 find_count(u32 at, u32 lanes, u32 want) {
+    const u32 lane = threadIdx.x % WARP;
+    uint4 own = make_uint4(0, 0, 0, 0);
+    if (lane < lanes) own = shared_at<uint4>(at + lane * 16);
+    const u32 two = own.x + own.y, three = two + own.z, sum = three + own.w;
+    u32 upto = sum;
 #pragma unroll
-        for (u32 k = 0; k < HELD_EACH; k++) {
-            const u32 i = k * CHOICE_THREADS + threadIdx.x;
-            c.held[k] = i < c.n ? c.load(i) : 0;
-        }
+    for (u32 step = 1; step < WARP; step *= 2) {
+        const u32 left = __shfl_up_sync(ALL, upto, step);
+        if (lane >= step) upto += left;
     }
+    const u32 its = __ffs(__ballot_sync(ALL, upto >= want)) - 1;
+    // What only the lane that has it gets right.
+    const u32 here = want - (upto - sum);
+    const u32 index = lane * 4 + (here > own.x) + (here > two) + (here > three);
+    const u32 before = here > three ? three : here > two ? two : here > own.x ? own.x : 0;
+    return make_uint2(__shfl_sync(ALL, index, its), __shfl_sync(ALL, here - before, its));
+}
 
-    // `take(i, key, exists)` for whole warps at a time.
-    template <typename Take>
-    DEV void each(const Candidates& c, Take take) {
-        const u32 lane = threadIdx.x % WARP;
-#pragma unroll
-        for (u32 k = 0; k < HELD_EACH; k++) {
-            const u32 i = k * CHOICE_THREADS + threadIdx.x;
-            if (i - lane < c.n) take(i, c.held[k], i < c.n);
-        }
-        for (u32 i = HELD + threadIdx.x; i - lane < c.n; i += CHOICE_THREADS) take(i, i < c.n ? c.load(i) : 0, i < c.n);
+// What the histogram counts, to shared memory, and the sums of 16 bins each.
+DEV void fetch_counts(const u32* memory) {
+    if (threadIdx.x >= BINS / 4) return;
+    const float4 counts = load_fresh4(reinterpret_cast<const float*>(memory + HISTOGRAM) + threadIdx.x * 4);
+    const u32 x = __float_as_uint(counts.x), y = __float_as_uint(counts.y), z = __float_as_uint(counts.z), w = __float_as_uint(counts.w);
+    shared_at<uint4>(AT_BINS + threadIdx.x * 16) = make_uint4(x, y, z, w);
+    u32 sum = x + y + z + w;
+    sum += lane_xor(sum, 1);
+    sum += lane_xor(sum, 2);
+    if (threadIdx.x % 4 == 0) shared_at<u32>(AT_GROUPS + threadIdx.x) = sum;
+}
+
+// The bin of the `want`-th best: first among groups of 16.
+DEV u32 find_upper(u32& want) {
+    __syncthreads();
+    u32 bin = 0;
+#pragma unroll 1
+    for (u32 level = 0; level < 2; level++) {
+        const uint2 found = find_count(level == 0 ? AT_GROUPS : AT_BINS + bin * 64, level == 0 ? WARP : 4, want);
+        bin = bin * 16 + found.x, want = found.y;
     }
+    return bin;
+}
+
+// Orders what this thread knows of before what it does after, for all blocks. Lighter than __threadfence, which orders more.
+DEV void fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
+
+// True for all threads of the block that ends last of `parts`; what the others wrote before can then be read.
+DEV bool ends_last(u32* ended, u32 parts) {
+    __syncthreads();
+    if (parts == 1) return true;
+    if (threadIdx.x == 0) {
+        // One thread's fence is enough: the barrier puts the others' writes before it.
+        fence();
+        const bool last = atomicAdd(ended, 1u) == parts - 1;
+        if (last) {
+            fence();
+            *ended = 0;
+        }
+        shared_at<u32>(AT_FOUND) = last;
+    }
+    __syncthreads();
+    return shared_at<u32>(AT_FOUND);
+}
+
+// A block's scores: of every CHOICE_THREADS that there are, each parts-th. This thread's first is at `own`.
+struct Marks {
+    u32 own, stride;
+    u32 held[AHEAD];
 };
 
-// The key of the `want`-th largest candidate, and in `want` how many of those equal to it belong to the largest. Keys agree in
-// the bits from `shift` + width of the first digit on.
-template <typename Load>
-DEV u32 select_key(const Candidates<Load>& candidates, u32 shift, u32 prefix, u32& want) {
-    for (;;) {
-        // Digits of 11, 11 and 10 bits.
-        const u32 width = shift == 0 ? 10 : 11;
-        clear_bins();
-        Candidates<Load>::each(candidates, [&](u32, u32 key, bool exists) {
-            const u32 above = shift + width == 32 ? 0 : key >> (shift + width);
-            count_digit((key >> shift) & ((1u << width) - 1), exists && above == prefix);
-        });
-        prefix = prefix << width | find_bin(want);
-        if (shift == 0) return prefix;
-        shift = shift == 21 ? 10 : 0;
+DEV void begin_marks(Marks& m, const u32* scores, u32 capacity) {
+#pragma unroll
+    for (u32 k = 0; k < AHEAD; k++) {
+        const u32 i = m.own + k * m.stride;
+        m.held[k] = i < capacity ? fresh(scores + i) : 0;
     }
 }
 
-// Writes the pools of the map `above` and the first `ties` of the map `equal`, ascending.
-template <typename Above, typename Equal>
-DEV void write_chosen(u32 words, Above above, Equal equal, u32 ties, u32* selected) {
-    u32 above_before = 0, equal_before = 0;
-    for (u32 first = 0; first < words; first += blockDim.x) {
-        const u32 word = first + threadIdx.x;
-        u32 a = word < words ? above(word) : 0, e = word < words ? equal(word) : 0;
-        // At most 2^15 bits a round, so both counts fit in one word.
-        u32 all;
-        const u32 before = sum_before(u32(__popc(a)) << 16 | u32(__popc(e)), all);
-        u32 rank = above_before + (before >> 16), tie = equal_before + (before & 0xffffu);
-        for (u32 both = a | e; both != 0; both &= both - 1) {
-            const u32 bit = __ffs(both) - 1;
-            const bool is_above = a >> bit & 1;
-            if (is_above || tie < ties) selected[rank + min(tie, ties)] = word * WARP + bit;
-            if (is_above) {
-                rank++;
-            } else {
-                tie++;
-            }
-        }
-        above_before += all >> 16;
-        equal_before += all & 0xffffu;
+// Bits in `maps` for pools before the bin and in it.
+DEV void write_marks(Marks& m, const u32* scores, u32 pools, u32 bin, uint2* maps) {
+    const u32 lane = threadIdx.x % WARP;
+    const u32* ahead = scores + m.own + AHEAD * m.stride;
+    uint2* to = maps + m.own / WARP;
+#pragma unroll 1
+    for (u32 i = m.own; i - lane < pools; i += m.stride, ahead += m.stride, to += m.stride / WARP) {
+        const u32 upper = order_of(bits(m.held[0])) >> 21;
+#pragma unroll
+        for (u32 k = 0; k + 1 < AHEAD; k++) m.held[k] = m.held[k + 1];
+        m.held[AHEAD - 1] = i + AHEAD * m.stride < pools ? fresh(ahead) : 0;
+        const u32 before = __ballot_sync(ALL, i < pools && upper < bin), in = __ballot_sync(ALL, i < pools && upper == bin);
+        if (lane == 0) *to = make_uint2(before, in);
     }
 }
 
-// One block, pools up to any number (registers are enough up to HELD).
-DEV void choose_alone(const float* scores, u32 pools, u32 top, u32* selected) {
-    auto load = [&](u32 i) { return choice_key(scores[i]); };
-    Candidates<decltype(load)> candidates = {{}, pools, load};
-    candidates.begin(candidates);
-    u32 ties = top;
-    const u32 key = select_key(candidates, 21, 0, ties);
-    const u32 words = (pools + WARP - 1) / WARP, equal = AT_MAPS + HELD / WARP * 4;
-    Candidates<decltype(load)>::each(candidates, [&](u32 i, u32 own, bool exists) {
-        const u32 above_word = __ballot_sync(ALL, exists && own > key), equal_word = __ballot_sync(ALL, exists && own == key);
-        if (i % WARP == 0) {
-            shared_at<u32>(AT_MAPS + i / WARP * 4) = above_word;
-            shared_at<u32>(equal + i / WARP * 4) = equal_word;
-        }
-    });
+// What the last block does. A thread has the units `first` to `end` of the maps, 8, 16 or 32 pools each, so that few pools are
+// many threads' work, too. What is marked there as in the bin is in the list from `listed` on; all of it are `all`.
+struct Last {
+    const uint2* maps;
+    u32* slots;
+    u32 width, first, end, listed, all;
+};
+
+DEV Last last_of(const uint2* maps, u32 pools) {
+    const u32 width = pools <= 8 * CHOICE_THREADS ? 3 : pools <= 16 * CHOICE_THREADS ? 4 : 5;
+    const u32 units = (pools + (1u << width) - 1) >> width, each = (units + CHOICE_THREADS - 1) / CHOICE_THREADS;
+    const u32 first = min(units, threadIdx.x * each);
+    return {maps, nullptr, width, first, min(units, first + each), 0, 0};
+}
+
+DEV uint2 unit_of(const Last& last, u32 unit) {
+    const u32 at = unit << last.width, mask = ALL >> (32 - (1u << last.width));
+    const uint2 marks = last.maps[at / WARP];
+    return make_uint2(marks.x >> at % WARP & mask, marks.y >> at % WARP & mask);
+}
+
+// Lists the pools in the bin, ascending.
+DEV void list_marked(Last& last, u32* list) {
+    u32 own = 0;
+#pragma unroll 1
+    for (u32 u = last.first; u < last.end; u++) own += u32(__popc(unit_of(last, u).y));
+    const uint2 sums = sum_before(own);
+    last.listed = sums.x, last.all = sums.y;
+    last.slots = last.all <= LISTED ? &shared_at<u32>(AT_BINS) : list;
+    u32 at = last.listed;
+#pragma unroll 1
+    for (u32 u = last.first; u < last.end; u++) {
+#pragma unroll 1
+        for (u32 in = unit_of(last, u).y; in != 0; in &= in - 1) last.slots[at++] = (u << last.width) + __ffs(in) - 1;
+    }
     __syncthreads();
-    write_chosen(
-        words, [&](u32 w) { return shared_at<u32>(AT_MAPS + w * 4); }, [&](u32 w) { return shared_at<u32>(equal + w * 4); }, ties,
-        selected);
 }
 
-// All blocks, after `count_all`.
-DEV void choose_together(const float* scores, u32 pools, u32* selected, u32* memory, u32 capacity) {
-    const u32 lane = threadIdx.x % WARP, words = (pools + WARP - 1) / WARP, map = (capacity + WARP - 1) / WARP;
-    u32 *above = memory + MAPS, *equal = above + map, *keys = equal + map, *places = keys + capacity;
-    const u32 bin = memory[FOUND_BIN];
-    u32 ties = memory[FOUND_WANT];
-    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i - lane < pools; i += gridDim.x * blockDim.x) {
-        const u32 key = i < pools ? choice_key(scores[i]) : 0;
-        const bool here = i < pools && key >> 21 == bin;
-        const u32 above_word = __ballot_sync(ALL, i < pools && key >> 21 > bin), here_word = __ballot_sync(ALL, here);
-        u32 from = 0;
-        if (lane == 0) {
-            above[i / WARP] = above_word;
-            equal[i / WARP] = 0;
-            if (here_word != 0) from = atomicAdd(memory + LISTED, u32(__popc(here_word)));
+// The key of the `want`-th best in the list, all of which are in `bin`; `want` becomes how many of those equal to it are chosen,
+// `equal` how many there are. Pools in the list give way to their keys.
+DEV u32 select_listed(const Last& last, const u32* scores, u32 bin, u32& want, u32& equal) {
+    u32 prefix = bin, digit = 0;
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < last.all; i += CHOICE_THREADS) last.slots[i] = order_of(bits(scores[last.slots[i]]));
+#pragma unroll 1
+    for (u32 round = 0; round < 3; round++) {
+        const u32 shift = 14 - 7 * round, at = AT_DIGITS + round * DIGIT;
+#pragma unroll 1
+        for (u32 i = threadIdx.x; i < last.all; i += CHOICE_THREADS) {
+            const u32 key = last.slots[i] >> shift;
+            if (key >> 7 == prefix) atomicAdd(&shared_at<u32>(at + key % 128 * 4), 1u);
         }
-        from = __shfl_sync(ALL, from, 0);
-        if (here) {
-            const u32 place = from + u32(__popc(here_word & ((1u << lane) - 1)));
-            keys[place] = key;
-            places[place] = i;
+        __syncthreads();
+        const uint2 found = find_count(at, WARP, want);
+        digit = found.x, want = found.y;
+        prefix = prefix << 7 | digit;
+    }
+    equal = shared_at<u32>(AT_DIGITS + 2 * DIGIT + digit * 4);
+    return prefix;
+}
+
+// Writes those before `key` and the first `ties` of the `equal` ones equal to it, ascending.
+DEV void write_chosen(const Last& last, u32 key, u32 ties, u32 equal, u32* selected) {
+    u32 at = last.listed, chosen = 0, own_ties = 0;
+#pragma unroll 1
+    for (u32 u = last.first; u < last.end; u++) {
+        const uint2 marks = unit_of(last, u);
+        chosen += u32(__popc(marks.x));
+#pragma unroll 1
+        for (const u32 end = at + u32(__popc(marks.y)); at < end; at++) {
+            const u32 own = last.slots[at];
+            chosen += own < key, own_ties += own == key;
         }
     }
-    if (!ends_last(memory + CHOSEN)) return;
-    const u32 listed = fresh(memory + LISTED);
-    auto load = [&](u32 i) { return fresh(keys + i); };
-    Candidates<decltype(load)> candidates = {{}, listed, load};
-    candidates.begin(candidates);
-    const u32 key = select_key(candidates, 10, bin, ties);
-    Candidates<decltype(load)>::each(candidates, [&](u32 i, u32 own, bool exists) {
-        if (!exists || own < key) return;
-        const u32 pool = fresh(places + i);
-        atomicOr((own > key ? above : equal) + pool / WARP, 1u << pool % WARP);
-    });
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) memory[LISTED] = 0;
-    write_chosen(
-        words, [&](u32 w) { return fresh(above + w); }, [&](u32 w) { return fresh(equal + w); }, ties, selected);
+    // Which ties come first matters only where not all of them are chosen.
+    u32 left = own_ties;
+    if (equal != ties) left = min(own_ties, ties - min(ties, sum_before(own_ties).x));
+    u32 rank = sum_before(chosen + left).x;
+    at = last.listed;
+#pragma unroll 1
+    for (u32 u = last.first; u < last.end; u++) {
+        const uint2 marks = unit_of(last, u);
+#pragma unroll 1
+        for (u32 both = marks.x | marks.y; both != 0; both &= both - 1) {
+            u32 own = 0;  // before any key that a score has
+            if ((marks.y & both & (0u - both)) != 0) own = last.slots[at++];
+            if (own > key || (own == key && left == 0)) continue;
+            left -= own == key;
+            selected[rank++] = (u << last.width) + __ffs(both) - 1;
+        }
+    }
+}
+
+// All blocks, after `count_upper`. Counts of digits are 0. The position and the histogram come at the same time, and the scores
+// while the bin is looked up.
+DEV void choose_best(const u32* scores, const Turn* turns, u32 kpool, u32 top, u32* selected, u32* memory, u32 capacity) {
+    const u32 position = turn_of(turns).position;
+    fetch_counts(memory);
+    if (sees_everything(position, kpool, top)) return;
+    const bool alone = position + 1 < (ALONE + 1) * kpool;
+    Marks marks = {blockIdx.x * CHOICE_THREADS + threadIdx.x, (alone ? 1 : gridDim.x) * CHOICE_THREADS, {}};
+    begin_marks(marks, scores, capacity);
+    const u32 pools = (position + 1) / kpool, parts = alone ? 1 : min(gridDim.x, (pools + CHOICE_THREADS - 1) / CHOICE_THREADS);
+    if (blockIdx.x >= parts) return;
+
+    u32 want = top, equal;
+    const u32 bin = find_upper(want);
+    uint2* maps = reinterpret_cast<uint2*>(memory + MAPS);
+    write_marks(marks, scores, pools, bin, maps);
+    if (!ends_last(memory + CHOSEN, parts)) return;
+    if (threadIdx.x < BINS / 4) *reinterpret_cast<uint4*>(memory + HISTOGRAM + threadIdx.x * 4) = make_uint4(0, 0, 0, 0);
+    Last last = last_of(maps, pools);
+    list_marked(last, memory + MAPS + 2 * ((capacity + WARP - 1) / WARP));
+    const u32 key = select_listed(last, scores, bin, want, equal);
+    write_chosen(last, key, want, equal, selected);
 }

@@ -41,6 +41,7 @@ static void scores(u32 heads, u32 dim, u32 kpool, u32 top, u32 first, u32 n, u64
             const std::vector<float> aligned(own, own + heads * dim);
             launch(one::index_scores, 3, 128, 2 * 32 * 128 * 4 + 2 * 32 * 33 * 4, aligned.data(),
                    weights.data() + size_t(row) * weight_row, pooled.data(), &turn, want.data(), 0, 0, capacity, heads, dim, kpool, top, scale);
+            launch(one::top_count, 2, 512, one::COUNT_SHARED, want.data(), &turn, counts.data(), kpool, top, capacity, 0);
             launch(one::top_choose, 1, 1024, one::CHOICE_SHARED, want.data(), &turn, want_pools.data(), counts.data(), kpool, top, capacity, 0);
             for (u32 i = 0; i < top; i++) {
                 if (pools[size_t(row) * top + i] != want_pools[i] && !bad++) printf("pool row %u %u: %u not %u\n", row, i, pools[size_t(row) * top + i], want_pools[i]);
@@ -78,6 +79,56 @@ static void choose(u32 pools, u32 top, u32 kinds, u64 seed) {
     }
     printf("choose %u of %u, %u kinds\n", top, pools, kinds);
     check("the best", good);
+}
+
+enum Scores { NORMAL, EQUAL, TWO, RISING, FALLING, TIED, NARROW, ODD };
+
+static float drawn(Scores kind, u32 i, u32 pools, Random& r) {
+    switch (kind) {
+    case NORMAL: return r.normal();
+    case EQUAL: return 0.0f;
+    case TWO: return r.below(40) ? -1.5f : 2.0f;
+    case RISING: return float(i) - float(pools / 2);
+    case FALLING: return float(pools / 2) - float(i);
+    case TIED: return float(r.below(7)) - 3.0f;
+    case NARROW: return 10.0f + r.normal();
+    default: break;
+    }
+    const u32 k = r.below(12);
+    if (k < 6) return one::bits(r.word());
+    return k == 6 ? NAN : k == 7 ? -NAN : k == 8 ? -0.0f : k == 9 ? 0.0f : k == 10 ? -INFINITY : INFINITY;
+}
+
+// Rows of a pass: each has its own position and its own memory, which is zero again when all have ended.
+static void choose_decode(u32 pools, u32 top, Scores kind, u64 seed, u32 blocks = 32) {
+    Random r(seed);
+    const u32 n = 2, capacity = pools + 3, words = (64 + 2048 + 2 * ((capacity + 31) / 32) + 2 * capacity + 3) / 4 * 4;
+    std::vector<float> score(size_t(n) * capacity);
+    for (size_t i = 0; i < score.size(); i++) score[i] = drawn(kind, u32(i % capacity), pools, r);
+    alignas(16) one::Turn turns[n] = {{0, pools * 4 - 1, 0}, {0, (pools - 1) * 4 + 2, 0}};
+    std::vector<u32> got(size_t(n) * top, 0xffffffff), memory(size_t(n) * words, 0xabababab);
+    for (u32 row = 0; row < n; row++) std::fill_n(memory.begin() + row * words, 64 + 2048, 0u);
+    bool good = true, zero = true;
+    for (u32 again = 0; again < 2; again++) {
+        launch(one::top_count, dim3(64, 1, n), 512, one::COUNT_SHARED, score.data(), turns, memory.data(), 4u, top, capacity, words);
+        launch(one::top_choose, dim3(blocks, 1, n), one::CHOICE_THREADS, one::CHOICE_SHARED, score.data(), turns, got.data(), memory.data(), 4u, top, capacity, words);
+        for (u32 row = 0; row < n; row++) {
+            const u32 here = pools - row;
+            if (here <= top) continue;
+            const float* s = &score[size_t(row) * capacity];
+            std::vector<u32> order(here);
+            for (u32 i = 0; i < here; i++) order[i] = i;
+            std::stable_sort(order.begin(), order.end(), [&](u32 a, u32 b) { return one::rank_of(s[a]) > one::rank_of(s[b]); });
+            order.resize(top);
+            std::sort(order.begin(), order.end());
+            for (u32 i = 0; i < top; i++) good &= got[size_t(row) * top + i] == order[i];
+            for (u32 i = 0; i < 64 + 2048; i++) zero &= memory[size_t(row) * words + i] == 0;
+        }
+        std::fill(got.begin(), got.end(), 0xffffffff);
+    }
+    printf("decode: choose %u of %u, scores %d, %u blocks\n", top, pools, int(kind), blocks);
+    check("the best", good);
+    check("memory is zero again", zero);
 }
 
 static void prepare(u32 rank, u32 latent, u32 dim, u32 kpool, u32 half, std::vector<u32> spans, u64 seed) {
@@ -142,6 +193,14 @@ int main() {
     choose(70001, 512, 2000, 6);
     choose(70001, 40000, 5, 7);
     choose(50000, 3, 4, 8);
+    for (Scores kind : {NORMAL, EQUAL, TWO, RISING, FALLING, TIED, NARROW, ODD}) {
+        for (u32 pools : {513u, 514u, 2000u, 8192u, 8193u, 16384u, 16385u, 70000u}) choose_decode(pools, 512, kind, 9 + pools);
+    }
+    for (Scores kind : {NORMAL, EQUAL, ODD}) choose_decode(262144, 512, kind, 10);
+    for (Scores kind : {NORMAL, TIED, ODD}) choose_decode(70000, 512, kind, 11, 64);
+    for (Scores kind : {EQUAL, NARROW, FALLING}) choose_decode(8000, 512, kind, 12, 5);
+    for (u32 top : {1u, 2u, 40000u}) choose_decode(70001, top, TIED, 13);
+    for (u32 pools : {9u, 33u, 64u}) choose_decode(pools, 8, ODD, 14);
     prepare(16, 16, 8, 4, 0, {1, 2, 1, 3, 5, 9, 1, 1, 1, 1, 37, 4}, 1);
     prepare(300, 270, 33, 3, 1, {1, 1, 2, 7, 1, 5, 3}, 2);
     prepare(2048, 512, 128, 4, 1, {3, 37, 1, 2, 8}, 3);
