@@ -11,6 +11,11 @@ template <typename P, typename K>
 void one(const char* name, K kernel, u32 experts, u32 width, u32 k, u32 blocks, u64 seed) {
     Random r(seed);
     std::vector<float> w = r.normals(size_t(experts) * width, 0.05f), x = r.normals(width), bias = r.normals(experts, 0.1f);
+    // Every fifth expert is the one before again: equal scores.
+    for (u32 e = 5; e < experts; e += 5) {
+        std::copy_n(&w[size_t(e - 1) * width], width, &w[size_t(e) * width]);
+        bias[e] = bias[e - 1];
+    }
     std::vector<float> logits(experts, -1), weights(k, -1), want_logits(experts), want_weights(k);
     std::vector<emu::u64> table(experts), slots(k), want_slots(k);
     std::vector<u32> ids(k), uses(experts, 7), want_ids(k), want_uses(experts, 7);
@@ -22,7 +27,7 @@ void one(const char* name, K kernel, u32 experts, u32 width, u32 k, u32 blocks, 
     u32 stride = 1;
     while (stride < parts) stride *= 2;
     const u32 rows = (experts + blocks - 1) / blocks;
-    const size_t shared = std::max(rows * stride * 4, (experts + 1) / 2 * 16 + k * 4);
+    const size_t shared = std::max(rows * stride * 4, (experts + 31) / 32 * 256 + k * 4);
     launch(kernel, blocks, 512, shared, p);
     std::vector<float> score(experts), weight(experts);
     for (u32 e = 0; e < experts; e++) {
@@ -52,7 +57,14 @@ void one(const char* name, K kernel, u32 experts, u32 width, u32 k, u32 blocks, 
 
 int main() {
     one<router::Router>("sm_90", router::router, 256, 2048, 8, 64, 1);
+    one<router::Router>("sm_90", router::router, 288, 4096, 8, 132, 4);
     one<router::Router>("sm_90", router::router, 33, 700, 5, 7, 2);
+    one<router::Router>("sm_90", router::router, 512, 256, 12, 9, 5);
+    one<router::Router>("sm_90", router::router, 40, 5000, 32, 2, 6);
+    one<router::Router>("sm_90", router::router, 7, 8500, 7, 1, 7);
+    one<router::Router>("sm_90", router::router, 16, 512, 1, 16, 8);
+    one<router::Router>("sm_90", router::router, 600, 300, 8, 11, 9);
+    one<router::Router>("sm_90", router::router, 100, 300, 40, 11, 10);
     one<router70::Router>("sm_70", router70::router, 100, 1111, 6, 12, 3);
     return test::end();
 }

@@ -22,7 +22,7 @@ const SITE_ROWS: u32 = 4;
 // Of kernels/glm/site.cu, for four streams.
 const SITE4_THREADS: u32 = 544;
 const SITE4_HIDDEN: u32 = 4096;
-const SITE4_SMEM: u32 = 112 + 4096 * 4 + 16 * 4;
+const SITE4_SMEM: u32 = 16 + 16 * 4 + 16 * 4 + 4096 * 4;
 /// What the fault word says of a layer, less its number; 1 stands for the input of a product.
 pub(super) const FIRST_LAYER: u32 = 2;
 
@@ -310,7 +310,8 @@ impl Pass<'_> {
         let blocks = each.min(self.room.processors).min(c.experts as u32);
         let rows_of_block = c.experts.div_ceil(blocks as usize);
         let parts = rows_of_block * c.hidden.div_ceil(256).next_power_of_two() * 4;
-        let choice = c.experts.div_ceil(2) * 16 + c.experts_used * 4;
+        // Keys of warps of 32 experts, and a score a rank.
+        let choice = c.experts.div_ceil(32) * 256 + c.experts_used * 4;
         let grid = Grid::of([blocks, 1, rows.n], [THREADS, 1, 1]);
         let grid = grid.with_smem(parts.max(choice) as u32).early();
         self.put("router", &self.kernels.router, grid, Args::new().value(&args))
