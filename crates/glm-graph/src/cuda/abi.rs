@@ -51,8 +51,10 @@ pub(super) const KEEP: u32 = 0;
 pub(super) const WRITE: u32 = 1;
 /// By weighted experts and the shared one.
 pub(super) const COMBINE: u32 = 2;
+/// All become the vector: the token's embedding.
+pub(super) const EMBED: u32 = 3;
 
-/// A hyper-connection site.
+/// A hyper-connection site of a row, or of several.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(super) struct Site {

@@ -18,6 +18,7 @@ mod memory;
 mod product;
 mod scratch;
 mod sequence;
+mod site;
 mod span;
 mod step;
 mod timeline;

@@ -121,7 +121,7 @@ impl Span<'_> {
     }
 
     /// The shared expert's output in `y` takes the weighted others. The streams could as well take them where they read `y`, but each
-    /// block of them has so much else to hold that 0.3 GB came at a tenth of the memory's rate.
+    /// block of them has so much else to hold that 0.3 GB came at a tenth of the memory's rate. A few rows' do.
     pub(super) fn combine(&self) -> Result<(), DriverError> {
         let (c, p) = (self.pass.config, self.places);
         let args = Args::new()
