@@ -2,6 +2,7 @@
 #include "canon.cuh"
 #include "last.cuh"
 #include "order.cuh"
+#include "sinkhorn.cuh"
 #include "turn.cuh"
 
 constexpr u32 THREADS = 512;
@@ -21,9 +22,13 @@ struct Router {
     u64* slots;            // [rows][k]: addresses
     u32* uses;             // [experts]: counts of use
     u32* ended;            // [rows]: blocks that have ended; 0 before and after
+    float* gates;          // [rows][4 + 16]: those of the site before, where comb still is its logits; or null
     u32 experts, width, k;
     float scale;
+    u32 sinkhorn;
+    float hc_eps;
 };
+static_assert(sizeof(Router) == 112, "crates/glm-graph/src/cuda/abi.rs");
 
 // The weights of the chosen, whose scores lie in rank order at byte offset `chosen`. Begins with a barrier.
 DEV void weigh(const Router& p, u32 chosen) {
@@ -88,16 +93,16 @@ DEV void choose_few(const Router& p, float bias) {
     __syncthreads();
     if (e < lists * WARP) {
         // The best `most` of each warp, a power of two: their lanes share the lists out.
-        const u32 most = max(padded(p.k), 8u), lanes = WARP / most, pairs = most / 2 / lanes;
-        const u64 best = shared_at<u64>(list + lane / lanes * 8);
+        const u32 most = max(padded(p.k), 8u), shift = __clz(most) - __clz(WARP), lanes = 1 << shift, pairs = most / 2 >> shift;
+        const u64 best = shared_at<u64>(list + (lane >> shift) * 8);
         u32 rank = 0;
         for (u32 i = 0; i < pairs; i++) {
-            const u32 at = (lane % lanes + i * lanes) * 16;
+            const u32 at = ((lane & (lanes - 1)) + i * lanes) * 16;
 #pragma unroll 3
             for (u32 from = 0; from < lists; from++) rank += larger(shared_at<ulonglong2>(from * WARP * 8 + at), best);
         }
         for (u32 mask = 1; mask < lanes; mask *= 2) rank += lane_xor(rank, mask);
-        rank = __shfl_sync(ALL, rank, rank_here * lanes % WARP);
+        rank = __shfl_sync(ALL, rank, (rank_here << shift) % WARP);
         if (rank_here < p.k && rank < p.k) {
             shared_at<float>(chosen + rank * 4) = score;
             p.ids[rank] = e;
@@ -106,6 +111,16 @@ DEV void choose_few(const Router& p, float bias) {
         }
     }
     weigh(p, chosen);
+}
+
+// What the site before left to do of its gates, by a block of its own: a chain of 39 quotients, 2 us, that the end of the site would
+// wait for, and that is ready here long before the experts are chosen.
+DEV void finish_gates(const Router& p) {
+    wait_for_predecessor();
+    if (threadIdx.x >= WARP) return;
+    float* comb = of_row(p.gates, 20) + 4;
+    const float c = comb4(comb[threadIdx.x % 16], p.sinkhorn, p.hc_eps);
+    if (threadIdx.x < 16) comb[threadIdx.x] = c;
 }
 
 // A row's logit of the block's partial sums, `parts` of each row, by a warp.
@@ -121,14 +136,17 @@ DEV void put_logit(const Router& p, u32 row, u32 first, u32 parts, u32 stride) {
 }
 
 // Blocks share the experts' rows out; a warp has parts of 256 weights, and so many rows of them. The block that ends last chooses.
-// Shared memory: a float a part of the block's rows, or what choosing needs.
+// Shared memory: a float a part of the block's rows, or what choosing needs. With gates there is one block more, for them.
 extern "C" __global__ void __launch_bounds__(THREADS) router(Router p) {
     let_successor_begin();
+    const u32 blocks = gridDim.x - (p.gates ? 1 : 0);
+    if (blockIdx.x == blocks) return finish_gates(p);
     p.x = of_row(p.x, p.width), p.logits = of_row(p.logits, p.experts), p.ended = of_row(p.ended, 1);
     p.ids = of_row(p.ids, p.k), p.weights = of_row(p.weights, p.k), p.slots = of_row(p.slots, p.k);
     const u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    const u32 first = p.experts * blockIdx.x / gridDim.x, rows = p.experts * (blockIdx.x + 1) / gridDim.x - first;
-    const u32 parts = blocks_of(p.width), stride = padded(parts), beside = min(stride, WARPS), step = WARPS / beside;
+    const u32 first = p.experts * blockIdx.x / blocks, rows = p.experts * (blockIdx.x + 1) / blocks - first;
+    const u32 parts = blocks_of(p.width), stride = padded(parts), beside = min(stride, WARPS);
+    const u32 shift = __clz(1) - __clz(beside), row = warp >> shift, step = WARPS >> shift;
     auto load = [&](const float* from, u32 part, bool there, float(&v)[BLOCK / WARP]) {
         const u32 at = part * BLOCK + lane;
 #pragma unroll
@@ -142,14 +160,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) router(Router p) {
         }
         return sum;
     };
-    const u32 row = warp / beside;
     const float bias = threadIdx.x < p.experts ? p.bias[threadIdx.x] : 0.0f;
     // What the last block reads of it comes from the second level cache.
     if (blockIdx.x == 0 && threadIdx.x < p.experts) prefetch(p.table + threadIdx.x);
     prefetch(p.ended);
     prefetch(p.x);
 #pragma unroll 1
-    for (u32 part = warp % beside; part < parts; part += beside) {
+    for (u32 part = warp & (beside - 1); part < parts; part += beside) {
 #pragma unroll 1
         for (u32 from = row; from < rows; from += AHEAD * step) {
             float w[AHEAD][BLOCK / WARP], x[BLOCK / WARP];
@@ -185,7 +202,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) router(Router p) {
         tree_rows(0, rows, parts);
         for (u32 r = threadIdx.x; r < rows; r += THREADS) p.logits[first + r] = shared_at<float>(r * stride * 4);
     }
-    if (!is_last(p.ended, gridDim.x)) return;
+    if (!is_last(p.ended, blocks)) return;
     if (p.experts <= FEW && p.k <= FEW_RANKS) {
         choose_few(p, bias);
     } else {

@@ -36,7 +36,9 @@ struct Site {
     u32 mode, k, hidden, streams, sinkhorn, code;
     float scale[3];
     float rms_eps, hc_eps;
+    u32 later;              // four streams: comb's logits are left in `gates_out`, and the router makes comb of them
 };
+static_assert(sizeof(Site) == 160, "crates/glm-graph/src/cuda/abi.rs");
 
 // What the layer part adds, at `h`.
 DEV float output_at(const Site& p, u32 h) {
@@ -177,6 +179,7 @@ DEV void make_gates(const Site& p, const Eight& partials, u32 row, float base) {
     if (lane % 8 != 0 || row == GATES) return;
     if (row >= 8) {
         shared_at<float>(COMB + (row - 8) * 4) = logit;
+        if (p.later) p.gates_out[4 + row - 8] = logit;
         return;
     }
     const float gate = sigmoid(logit);
@@ -185,20 +188,6 @@ DEV void make_gates(const Site& p, const Eight& partials, u32 row, float base) {
     } else {
         p.gates_out[row - 4] = gate * 2.0f;
     }
-}
-
-// Comb of the next site, by a warp; nobody waits for it but the next kernel.
-DEV void make_comb(const Site& p) {
-    const u32 element = threadIdx.x % 16, row = element / 4 * 4;
-    float c = shared_at<float>(COMB + element * 4), largest = c;
-#pragma unroll
-    for (u32 m = 0; m < 4; m++) largest = fmaxf(largest, __shfl_sync(ALL, c, row + m));
-    c = canon_exp(c - largest);
-    float sum = 0.0f;
-#pragma unroll
-    for (u32 m = 0; m < 4; m++) sum = sum + __shfl_sync(ALL, c, row + m);
-    c = sinkhorn4(c / sum + p.hc_eps, p.sinkhorn, p.hc_eps);
-    if (threadIdx.x % WARP < 16) p.gates_out[4 + element] = c;
 }
 
 DEV float& component(float4& v, u32 i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
@@ -229,7 +218,10 @@ DEV void finish(const Site& p) {
     if (adds) make_gates(p, partials, row, base);
     if (p.mix) __syncthreads();
     if (warp == WORKERS / WARP) {
-        if (p.mix) make_comb(p);
+        // Comb of the next site. Nobody in this kernel waits for it, but the next one would, 2 us.
+        if (!p.mix || p.later) return;
+        const float c = comb4(shared_at<float>(COMB + lane % 16 * 4), p.sinkhorn, p.hc_eps);
+        if (lane < 16) p.gates_out[4 + lane] = c;
         return;
     }
     float4 x[2];

@@ -1,7 +1,7 @@
 // Sinkhorn's passes over a comb matrix in shared memory (model-spec 2.3), by a warp that has a lane for every line.
 #pragma once
 #include "activation.cuh"
-#include "base.cuh"
+#include "canon.cuh"
 
 // `n` x `n` floats at byte offset `comb`: one pass over columns, then iterations - 1 times rows and columns.
 DEV void sinkhorn_passes(u32 comb, u32 n, u32 iterations, float eps) {
@@ -48,4 +48,17 @@ DEV float sinkhorn4(float first, u32 iterations, float eps) {
 #pragma unroll 1
     for (u32 n = 0; n < 2 * iterations - 1; n++) c = c / sum_of(n);
     return c;
+}
+
+// A lane's element of comb, of its logit: softmax over the row, then all passes. As `sinkhorn4`.
+DEV float comb4(float logit, u32 iterations, float eps) {
+    const u32 row = threadIdx.x % 16 / 4 * 4;
+    float largest = logit;
+#pragma unroll
+    for (u32 m = 0; m < 4; m++) largest = fmaxf(largest, __shfl_sync(ALL, logit, row + m));
+    const float c = canon_exp(logit - largest);
+    float sum = 0.0f;
+#pragma unroll
+    for (u32 m = 0; m < 4; m++) sum = sum + __shfl_sync(ALL, c, row + m);
+    return sinkhorn4(c / sum + eps, iterations, eps);
 }

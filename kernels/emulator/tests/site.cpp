@@ -30,7 +30,7 @@ void one(u32 mode, u32 k, u32 hidden, bool mixes, u32 rows, u64 seed, u32 bad = 
         return site::Site{streams, &o.next[size_t(row) * width], &y[size_t(row) * hidden], experts.data() + size_t(row) * k * hidden,
                           weights.data() + row * k, &gates[row * 20], &o.gates_out[row * 20], mixes ? mix.data() : nullptr, base.data(), norm.data(),
                           &o.x[size_t(row) * hidden], &o.partials[size_t(row) * 25 * parts], &o.ended[row], &o.fault[row],
-                          how, k, hidden, n, 20, CODE, {0.7f, 0.8f, 0.9f}, 1e-5f, 1e-6f};
+                          how, k, hidden, n, 20, CODE, {0.7f, 0.8f, 0.9f}, 1e-5f, 1e-6f, 0};
     };
     launch(site::site4, dim3(hidden / 256, groups, rows), 544, 16 + 16 * 4 + 16 * 4 + 4096 * 4, params(fast, 0, residual.data(), mode));
     for (u32 row = 0; row < rows; row++) {

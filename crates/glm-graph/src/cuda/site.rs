@@ -5,7 +5,7 @@ use quant_kernels::cuda::{Args, DriverError, Grid};
 use super::abi::{self, EMBED, KEEP};
 use super::product::THREADS;
 use super::token::{FIRST_LAYER, Pass};
-use super::weights::SitePlaces;
+use super::weights::{BlockPlaces, FfnPlaces, SitePlaces};
 
 /// Blocks along the streams: each has every sixteenth part of 256 values.
 const BLOCKS: u32 = 16;
@@ -32,6 +32,8 @@ pub(super) struct SiteBuffers {
     pub(super) gates_out: u64,
     pub(super) x: u64,
     pub(super) faults: u64,
+    /// The router finishes its gates; only of a fast site.
+    pub(super) later: bool,
 }
 
 impl Pass<'_> {
@@ -39,6 +41,16 @@ impl Pass<'_> {
     pub(super) fn has_fast_sites(&self) -> bool {
         let c = self.config;
         c.streams == FAST_STREAMS && c.hidden.is_multiple_of(256) && c.hidden <= FAST_HIDDEN
+    }
+
+    /// Whether the block's router does what takes longest of the gates of the site before it, of a pass whose sites are fast.
+    pub(super) fn router_finishes_gates(&self, block: &BlockPlaces) -> bool {
+        self.has_fast_sites() && matches!(block.ffn, FfnPlaces::Moe(_))
+    }
+
+    /// Where the router finds them, if the next site has this turn; 0 if there is nothing to do.
+    pub(super) fn unfinished_gates(&self, block: &BlockPlaces, turn: usize) -> u64 {
+        if self.router_finishes_gates(block) { self.at(self.scratch.gates[turn]) } else { 0 }
     }
 
     /// The streams take what is pending; the next part's input is read, by `site`, or the head's where there is none.
@@ -74,7 +86,7 @@ impl Pass<'_> {
             scale: site.map_or([0.0; 3], |site| site.scale),
             rms_eps: c.rms_eps,
             hc_eps: c.hc_eps,
-            reserved: 0,
+            later: u32::from(rows.later),
         };
         let sums = if site.is_some() { c.hc_rows() as u32 } else { 0 };
         let groups = if site.is_some() { (sums + 1).div_ceil(ROWS) } else { 1 };
@@ -88,7 +100,7 @@ impl Pass<'_> {
             let grid = Grid::of([hidden / 256, groups, rows.n], [FAST_THREADS, 1, 1]).with_smem(FAST_SMEM);
             return self.put("site", &self.kernels.site4, begins(grid), args);
         }
-        assert_eq!(rows.n, 1, "rows of a site that is not fast");
+        assert!(rows.n == 1 && !rows.later, "a site that is not fast has a row, and finishes its gates");
         let parts = c.residual().div_ceil(256) as u32;
         let blocks = parts.min(BLOCKS);
         let n = c.streams as u32;

@@ -67,7 +67,7 @@ impl Pass<'_> {
         let mut pending = Pending::Nothing;
         let (mut turn, last) = (0, self.weights.blocks.len() - 1);
         for (layer, block) in self.weights.blocks.iter().enumerate() {
-            self.site(layer, Some(&block.sites[0]), turn, pending)?;
+            self.site(layer, Some(&block.sites[0]), turn, pending, false)?;
             turn ^= 1;
             match &block.mixer {
                 MixerPlaces::Kda(w) => self.kda(layer, w)?,
@@ -76,11 +76,12 @@ impl Pass<'_> {
             if layer == last && !with_logits {
                 return Ok(());
             }
-            self.site(layer, Some(&block.sites[1]), turn, Pending::Vector)?;
+            let later = self.router_finishes_gates(block);
+            self.site(layer, Some(&block.sites[1]), turn, Pending::Vector, later)?;
             turn ^= 1;
-            pending = self.ffn(layer, block)?;
+            pending = self.ffn(layer, block, turn)?;
         }
-        self.site(last + 1, None, turn, pending)?;
+        self.site(last + 1, None, turn, pending, false)?;
         let logits = self.at(self.scratch.logits);
         self.products("head", &[self.product(&self.weights.output, self.at(self.scratch.x), logits)])
     }
@@ -171,6 +172,7 @@ impl Pass<'_> {
         site: Option<&SitePlaces>,
         turn: usize,
         pending: Pending,
+        later: bool,
     ) -> Result<(), DriverError> {
         let s = self.scratch;
         let mode = match pending {
@@ -191,6 +193,7 @@ impl Pass<'_> {
             gates_out: self.at(s.gates[turn ^ 1]),
             x: self.at(s.x),
             faults: self.at(s.fault),
+            later,
         };
         self.put_site(layer, site, &rows)
     }
@@ -213,7 +216,7 @@ impl Pass<'_> {
         }
     }
 
-    fn ffn(&self, layer: usize, block: &BlockPlaces) -> Result<Pending, DriverError> {
+    fn ffn(&self, layer: usize, block: &BlockPlaces, turn: usize) -> Result<Pending, DriverError> {
         let c = self.config;
         match &block.ffn {
             FfnPlaces::Dense(w) => {
@@ -221,7 +224,7 @@ impl Pass<'_> {
                 Ok(Pending::Vector)
             }
             FfnPlaces::Moe(w) => {
-                self.router(w, &self.buffers())?;
+                self.router(w, &self.buffers(), self.unfinished_gates(block, turn))?;
                 self.experts(layer, w)?;
                 Ok(Pending::Experts)
             }
@@ -247,8 +250,9 @@ impl Pass<'_> {
         down
     }
 
-    /// Which experts each row takes, how much of each, and where they are.
-    pub(super) fn router(&self, w: &MoePlaces, rows: &StepBuffers) -> Result<(), DriverError> {
+    /// Which experts each row takes, how much of each, and where they are. What the site before left to do of its gates, unless
+    /// they are at 0, is done beside it.
+    pub(super) fn router(&self, w: &MoePlaces, rows: &StepBuffers, gates: u64) -> Result<(), DriverError> {
         let (c, s) = (self.config, self.scratch);
         let args = abi::Router {
             w: self.at(w.router),
@@ -261,10 +265,13 @@ impl Pass<'_> {
             slots: self.at(s.slots),
             uses: self.at(w.uses),
             ended: self.at(s.ended),
+            gates,
             experts: c.experts as u32,
             width: c.hidden as u32,
             k: c.experts_used as u32,
             scale: c.expert_scale,
+            sinkhorn: c.sinkhorn as u32,
+            hc_eps: c.hc_eps,
         };
         // Two blocks fit on a multiprocessor.
         let each = (2 * self.room.processors / rows.n).max(1);
@@ -273,7 +280,7 @@ impl Pass<'_> {
         let parts = rows_of_block * c.hidden.div_ceil(256).next_power_of_two() * 4;
         // Keys of warps of 32 experts, and a score a rank.
         let choice = c.experts.div_ceil(32) * 256 + c.experts_used * 4;
-        let grid = Grid::of([blocks, 1, rows.n], [THREADS, 1, 1]);
+        let grid = Grid::of([blocks + u32::from(gates != 0), 1, rows.n], [THREADS, 1, 1]);
         let grid = grid.with_smem(parts.max(choice) as u32).early();
         self.put("router", &self.kernels.router, grid, Args::new().value(&args))
     }

@@ -47,7 +47,7 @@ pub(super) static KDA: Unit = Unit {
 pub(super) static ROUTER: Unit = Unit {
     name: "router",
     source: device_code!("glm/router.cu"),
-    headers: &[BASE, CANON, LAST, ORDER, TURN],
+    headers: &[ACTIVATION, BASE, CANON, LAST, ORDER, SINKHORN, TURN],
     entries: &["router"],
 };
 

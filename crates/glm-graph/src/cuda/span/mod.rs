@@ -57,7 +57,7 @@ impl Span<'_> {
         let blocks = &self.pass.weights.blocks;
         let (mut turn, mut pending) = (0, Pending::Embedding);
         for (layer, block) in blocks.iter().enumerate() {
-            self.site(layer, Some(&block.sites[0]), turn, pending)?;
+            self.site(layer, Some(&block.sites[0]), turn, pending, false)?;
             turn ^= 1;
             match &block.mixer {
                 MixerPlaces::Kda(w) => self.kda(layer, w)?,
@@ -66,11 +66,12 @@ impl Span<'_> {
             if layer + 1 == blocks.len() && !to_head {
                 return Ok(());
             }
-            self.site(layer, Some(&block.sites[1]), turn, Pending::Vector)?;
+            let later = self.sites_of_each() && self.pass.router_finishes_gates(block);
+            self.site(layer, Some(&block.sites[1]), turn, Pending::Vector, later)?;
             turn ^= 1;
-            pending = self.ffn(layer, block)?;
+            pending = self.ffn(layer, block, turn)?;
         }
-        self.site(blocks.len(), None, turn, pending)
+        self.site(blocks.len(), None, turn, pending, false)
     }
 
     /// The logits of `n` rows from row `from` on, into `logits`.
@@ -180,7 +181,7 @@ impl Span<'_> {
         self.products("dsa out", &joined, &[self.product(&w.out, self.pass.at(p.y), c.hidden)])
     }
 
-    fn ffn(&self, layer: usize, block: &BlockPlaces) -> Result<Pending, DriverError> {
+    fn ffn(&self, layer: usize, block: &BlockPlaces, turn: usize) -> Result<Pending, DriverError> {
         let (c, p) = (self.pass.config, self.places);
         let x = self.vectors(self.pass.at(p.x), c.hidden, c.hidden);
         match &block.ffn {
@@ -189,7 +190,8 @@ impl Span<'_> {
                 self.down("dense down", w, p.wide, c.clamp_shared[layer])?;
             }
             FfnPlaces::Moe(w) => {
-                self.routes(w)?;
+                let gates = if self.sites_of_each() { self.pass.unfinished_gates(block, turn) } else { 0 };
+                self.routes(w, gates)?;
                 self.experts(layer, w, &x)?;
                 if self.sites_of_each() {
                     return Ok(Pending::Experts);

@@ -58,13 +58,14 @@ impl Span<'_> {
     }
 
     /// The streams take what is pending; the normed input of the next part is read by `site`, or the head's where there is none.
-    /// Sites alternate between turn 0 and 1.
+    /// Sites alternate between turn 0 and 1. With `later` the router finishes the gates.
     pub(super) fn site(
         &self,
         layer: usize,
         site: Option<&SitePlaces>,
         turn: usize,
         pending: Pending,
+        later: bool,
     ) -> Result<(), DriverError> {
         let (pass, p) = (&self.pass, self.places);
         let mode = match pending {
@@ -73,7 +74,7 @@ impl Span<'_> {
             Pending::Experts => COMBINE,
         };
         if self.sites_of_each() {
-            return self.site_of_each(layer, site, turn, mode);
+            return self.site_of_each(layer, site, turn, mode, later);
         }
         let (c, rows) = (pass.config, self.rows as u32);
         let roomy = STREAM_BLOCKS * BLOCK_ROWS * ROW_SMEM <= pass.room.smem;
@@ -128,6 +129,7 @@ impl Span<'_> {
         site: Option<&SitePlaces>,
         turn: usize,
         mode: u32,
+        later: bool,
     ) -> Result<(), DriverError> {
         let (pass, p, s) = (&self.pass, self.places, self.pass.scratch);
         let rows = SiteBuffers {
@@ -142,6 +144,7 @@ impl Span<'_> {
             gates_out: pass.at(s.gates[turn ^ 1]),
             x: pass.at(p.x),
             faults: pass.at(p.faults),
+            later,
         };
         pass.put_site(layer, site, &rows)
     }
