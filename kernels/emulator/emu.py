@@ -33,6 +33,7 @@ TABLE = {
     'copy_stretch': 'emu::copy_stretch($0, $1, $2, $3);',
     'arrivals_wait': 'emu::arrivals_wait($0, $1);',
     'load_fresh': 'return *$0;',
+    'count_ended': 'return atomicAdd($0, 1u);',
     # A unit of the last place too large, right, or one too small: what is made of it must not depend on that.
     'near_reciprocal': 'const u32 r = __float_as_uint(1.0f / $0); return __uint_as_float(r + (r * 2654435761u >> 16) % 3 - 1);',
     'load_fresh4': 'return *reinterpret_cast<const float4*>($0);',
@@ -114,6 +115,9 @@ KNOWN = {
     },
     'halves_of': {
         '"{ .reg .b16 low, high; mov.b32 {low, high}, %2; cvt.f32.f16 %0, low; cvt.f32.f16 %1, high; }" : "=f"(value.x), "=f"(value.y) : "r"(word)',
+    },
+    'count_ended': {
+        '"atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(ended) : "memory"',
     },
     'load_fresh': {
         '"ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(from) : "memory"',

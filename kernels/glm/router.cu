@@ -1,10 +1,15 @@
 // The router (model-spec 5.3), for a row of each sequence: logits, the choice of experts, and where these are.
 #include "canon.cuh"
+#include "last.cuh"
 #include "order.cuh"
+#include "sinkhorn.cuh"
 #include "turn.cuh"
 
 constexpr u32 THREADS = 512;
-constexpr u32 AHEAD = 4;  // parts of rows of which a warp has the weights before the vector is known
+constexpr u32 WARPS = THREADS / WARP;
+constexpr u32 AHEAD = 3;      // rows of a part of which a warp has the weights before the vector is known
+constexpr u32 FEW = THREADS;  // experts that `choose_few` takes at most, one a thread
+constexpr u32 FEW_RANKS = WARP;
 
 struct Router {
     const float* w;        // [experts][width]
@@ -17,14 +22,22 @@ struct Router {
     u64* slots;            // [rows][k]: addresses
     u32* uses;             // [experts]: counts of use
     u32* ended;            // [rows]: blocks that have ended; 0 before and after
+    float* gates;          // [rows][4 + 16]: those of the site before, where comb still is its logits; or null
     u32 experts, width, k;
     float scale;
+    u32 sinkhorn;
+    float hc_eps;
 };
+static_assert(sizeof(Router) == 112, "crates/glm-graph/src/cuda/abi.rs");
 
-DEV float load_fresh(const float* from) {
-    float value;
-    asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(from) : "memory");
-    return value;
+// The weights of the chosen, whose scores lie in rank order at byte offset `chosen`. Begins with a barrier.
+DEV void weigh(const Router& p, u32 chosen) {
+    __syncthreads();
+    if (threadIdx.x >= p.k) return;
+    float sum = 0.0f;
+#pragma unroll 4
+    for (u32 r = 0; r < p.k; r++) sum = sum + shared_at<float>(chosen + r * 4);
+    p.weights[threadIdx.x] = shared_at<float>(chosen + threadIdx.x * 4) / (sum + 1e-20f) * p.scale;
 }
 
 // An expert's rank is the number of experts with a larger key, counted by all threads at once. Shared memory: a key an expert, in
@@ -52,64 +65,147 @@ DEV void choose(const Router& p) {
             atomicAdd(p.uses + e, 1u);
         }
     }
-    __syncthreads();
-    if (threadIdx.x < p.k) {
-        float sum = 0.0f;
-        for (u32 r = 0; r < p.k; r++) sum = sum + shared_at<float>(chosen + r * 4);
-        p.weights[threadIdx.x] = shared_at<float>(chosen + threadIdx.x * 4) / (sum + 1e-20f) * p.scale;
-    }
+    weigh(p, chosen);
 }
 
-// Blocks share the experts' rows out; a warp takes parts of 256 weights. The block that ends last chooses. Shared memory: a float
-// a part of the block's rows, or what `choose` needs.
+DEV u32 larger(ulonglong2 two, u64 mine) { return u32(two.x > mine) + u32(two.y > mine); }
+
+// The same, two steps for one: a warp orders its 32 keys, and only the best of each warp meet the others (72 keys for 288 where k
+// is 8). A key has its expert's index, so those behind the last expert are the least. Shared memory: 32 keys a warp, then a score
+// a rank.
+DEV void choose_few(const Router& p, float bias) {
+    const u32 e = threadIdx.x, lane = e % WARP, lists = (p.experts + WARP - 1) / WARP, chosen = lists * WARP * 8;
+    const u32 list = e / WARP * WARP * 8;
+    const bool there = e < p.experts;
+    const float logit = there ? load_fresh(p.logits + e) : 0.0f;
+    const u64 slot = there ? p.table[e] & ~15ull : 0;
+    const float score = sigmoid(logit);
+    const u64 key = there ? key_of(score + bias, e) : ALL - e;
+    u32 rank_here = 0;
+    if (e < lists * WARP) {
+        shared_at<u64>(list + lane * 8) = key;
+        __syncwarp();
+#pragma unroll 4
+        for (u32 i = 0; i < WARP / 2; i++) rank_here += larger(shared_at<ulonglong2>(list + i * 16), key);
+        __syncwarp();
+        shared_at<u64>(list + rank_here * 8) = key;
+    }
+    __syncthreads();
+    if (e < lists * WARP) {
+        // The best `most` of each warp, a power of two: their lanes share the lists out.
+        const u32 most = max(padded(p.k), 8u), shift = __clz(most) - __clz(WARP), lanes = 1 << shift, pairs = most / 2 >> shift;
+        const u64 best = shared_at<u64>(list + (lane >> shift) * 8);
+        u32 rank = 0;
+        for (u32 i = 0; i < pairs; i++) {
+            const u32 at = ((lane & (lanes - 1)) + i * lanes) * 16;
+#pragma unroll 3
+            for (u32 from = 0; from < lists; from++) rank += larger(shared_at<ulonglong2>(from * WARP * 8 + at), best);
+        }
+        for (u32 mask = 1; mask < lanes; mask *= 2) rank += lane_xor(rank, mask);
+        rank = __shfl_sync(ALL, rank, (rank_here << shift) % WARP);
+        if (rank_here < p.k && rank < p.k) {
+            shared_at<float>(chosen + rank * 4) = score;
+            p.ids[rank] = e;
+            p.slots[rank] = slot;
+            atomicAdd(p.uses + e, 1u);
+        }
+    }
+    weigh(p, chosen);
+}
+
+// What the site before left to do of its gates, by a block of its own: a chain of 39 quotients, 2 us, that the end of the site would
+// wait for, and that is ready here long before the experts are chosen.
+DEV void finish_gates(const Router& p) {
+    wait_for_predecessor();
+    if (threadIdx.x >= WARP) return;
+    float* comb = of_row(p.gates, 20) + 4;
+    const float c = comb4(comb[threadIdx.x % 16], p.sinkhorn, p.hc_eps);
+    if (threadIdx.x < 16) comb[threadIdx.x] = c;
+}
+
+// A row's logit of the block's partial sums, `parts` of each row, by a warp.
+DEV void put_logit(const Router& p, u32 row, u32 first, u32 parts, u32 stride) {
+    const u32 lane = threadIdx.x % WARP;
+    float sum = lane < parts ? shared_at<float>((row * stride + lane) * 4) : 0.0f;
+#pragma unroll
+    for (u32 mask = 1; mask < WARP; mask *= 2) {
+        const float other = lane_xor(sum, mask);
+        if (mask < stride) sum = sum + other;
+    }
+    if (lane == 0) p.logits[first + row] = sum;
+}
+
+// Blocks share the experts' rows out; a warp has parts of 256 weights, and so many rows of them. The block that ends last chooses.
+// Shared memory: a float a part of the block's rows, or what choosing needs. With gates there is one block more, for them.
 extern "C" __global__ void __launch_bounds__(THREADS) router(Router p) {
     let_successor_begin();
+    const u32 blocks = gridDim.x - (p.gates ? 1 : 0);
+    if (blockIdx.x == blocks) return finish_gates(p);
     p.x = of_row(p.x, p.width), p.logits = of_row(p.logits, p.experts), p.ended = of_row(p.ended, 1);
     p.ids = of_row(p.ids, p.k), p.weights = of_row(p.weights, p.k), p.slots = of_row(p.slots, p.k);
-    const u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, warps = THREADS / WARP;
-    const u32 first = p.experts * blockIdx.x / gridDim.x, rows = p.experts * (blockIdx.x + 1) / gridDim.x - first;
-    const u32 parts = blocks_of(p.width), stride = padded(parts), tasks = rows * parts;
-    auto weights_of = [&](u32 task, float(&w)[BLOCK / WARP]) {
-        const u32 at = task % parts * BLOCK + lane;
-        const float* from = p.w + size_t(first + task / parts) * p.width + at;
+    const u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const u32 first = p.experts * blockIdx.x / blocks, rows = p.experts * (blockIdx.x + 1) / blocks - first;
+    const u32 parts = blocks_of(p.width), stride = padded(parts), beside = min(stride, WARPS);
+    const u32 shift = __clz(1) - __clz(beside), row = warp >> shift, step = WARPS >> shift;
+    auto load = [&](const float* from, u32 part, bool there, float(&v)[BLOCK / WARP]) {
+        const u32 at = part * BLOCK + lane;
 #pragma unroll
-        for (u32 i = 0; i < BLOCK / WARP; i++) w[i] = task < tasks && at + i * WARP < p.width ? from[i * WARP] : 0.0f;
+        for (u32 i = 0; i < BLOCK / WARP; i++) v[i] = there && at + i * WARP < p.width ? from[at + i * WARP] : 0.0f;
     };
-    auto multiply = [&](u32 task, const float(&w)[BLOCK / WARP]) {
-        const u32 at = task % parts * BLOCK + lane;
+    auto multiply = [&](const float(&w)[BLOCK / WARP], const float(&x)[BLOCK / WARP], u32 part) {
         float sum = 0.0f;
 #pragma unroll
         for (u32 i = 0; i < BLOCK / WARP; i++) {
-            if (at + i * WARP < p.width) sum = fmaf(w[i], p.x[at + i * WARP], sum);
+            if (part * BLOCK + i * WARP + lane < p.width) sum = fmaf(w[i], x[i], sum);
         }
-#pragma unroll
-        for (u32 mask = 1; mask < WARP; mask *= 2) sum = sum + lane_xor(sum, mask);
-        if (lane == 0) shared_at<float>((task / parts * stride + task % parts) * 4) = sum;
+        return sum;
     };
-    float ahead[AHEAD][BLOCK / WARP];
+    const float bias = threadIdx.x < p.experts ? p.bias[threadIdx.x] : 0.0f;
+    // What the last block reads of it comes from the second level cache.
+    if (blockIdx.x == 0 && threadIdx.x < p.experts) prefetch(p.table + threadIdx.x);
+    prefetch(p.ended);
+    prefetch(p.x);
+#pragma unroll 1
+    for (u32 part = warp & (beside - 1); part < parts; part += beside) {
+#pragma unroll 1
+        for (u32 from = row; from < rows; from += AHEAD * step) {
+            float w[AHEAD][BLOCK / WARP], x[BLOCK / WARP];
 #pragma unroll
-    for (u32 i = 0; i < AHEAD; i++) weights_of(warp + i * warps, ahead[i]);
+            for (u32 i = 0; i < AHEAD; i++) {
+                const u32 r = from + i * step;
+                load(p.w + size_t(first + r) * p.width, part, r < rows, w[i]);
+            }
+            // Nothing to wait for but the first time.
+            wait_for_predecessor();
+            load(p.x, part, true, x);
+            // Side by side: one row's sum over lanes is five waits for a shuffle.
+            float sum[AHEAD];
+#pragma unroll
+            for (u32 i = 0; i < AHEAD; i++) sum[i] = multiply(w[i], x, part);
+#pragma unroll
+            for (u32 mask = 1; mask < WARP; mask *= 2) {
+#pragma unroll
+                for (u32 i = 0; i < AHEAD; i++) sum[i] = sum[i] + lane_xor(sum[i], mask);
+            }
+#pragma unroll
+            for (u32 i = 0; i < AHEAD; i++) {
+                const u32 r = from + i * step;
+                if (lane == 0 && r < rows) shared_at<float>((r * stride + part) * 4) = sum[i];
+            }
+        }
+    }
     wait_for_predecessor();
-#pragma unroll
-    for (u32 i = 0; i < AHEAD; i++) {
-        if (warp + i * warps < tasks) multiply(warp + i * warps, ahead[i]);
+    if (parts <= WARP) {
+        __syncthreads();
+        for (u32 r = warp; r < rows; r += WARPS) put_logit(p, r, first, parts, stride);
+    } else {
+        tree_rows(0, rows, parts);
+        for (u32 r = threadIdx.x; r < rows; r += THREADS) p.logits[first + r] = shared_at<float>(r * stride * 4);
     }
-    for (u32 task = warp + AHEAD * warps; task < tasks; task += warps) {
-        weights_of(task, ahead[0]);
-        multiply(task, ahead[0]);
+    if (!is_last(p.ended, blocks)) return;
+    if (p.experts <= FEW && p.k <= FEW_RANKS) {
+        choose_few(p, bias);
+    } else {
+        choose(p);
     }
-    tree_rows(0, rows, parts);
-    for (u32 row = threadIdx.x; row < rows; row += blockDim.x) {
-        p.logits[first + row] = shared_at<float>(row * stride * 4);
-    }
-
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) shared_at<u32>(0) = atomicAdd(p.ended, 1) + 1 == gridDim.x;
-    __syncthreads();
-    if (!shared_at<u32>(0)) return;
-    if (threadIdx.x == 0) *p.ended = 0;
-    __threadfence();
-    __syncthreads();
-    choose(p);
 }

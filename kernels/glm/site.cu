@@ -4,8 +4,10 @@
 // Blocks own parts of the streams and make, beside the new values, what the 24 mixing sums and the square sum get from them.
 // The block that ends last adds these up, makes the gates and the normed input. Nobody waits for it.
 #include "canon.cuh"
+#include "last.cuh"
 #include "order.cuh"
 #include "sinkhorn.cuh"
+#include "turn.cuh"
 
 constexpr u32 ROWS_PER_BLOCK = 4;  // mixing rows of a block
 constexpr u32 THREADS = 512;
@@ -13,32 +15,30 @@ constexpr u32 THREADS = 512;
 // How the streams change before they are read; any other way is by weighted experts in rank order and the shared one.
 constexpr u32 KEEP = 0;   // not at all
 constexpr u32 WRITE = 1;  // by one vector
+constexpr u32 EMBED = 3;  // all become the vector; only with four streams
 
+// `site` has one row.
 struct Site {
-    const float* residual;  // [streams][hidden]
-    float* next;            // [streams][hidden]; not `residual`
-    const float* y;         // [hidden]: the vector, or the shared expert's
-    const float* experts;   // [k][hidden]
-    const float* weights;   // [k]
-    const float* gates;     // post, then comb [source][destination], of the site before
+    const float* residual;  // [rows][streams][hidden]
+    float* next;            // [rows][streams][hidden]; not `residual`
+    const float* y;         // [rows][hidden]: the vector, or the shared expert's
+    const float* experts;   // [rows][k][hidden]
+    const float* weights;   // [rows][k]
+    const float* gates;     // [rows]: post, then comb [source][destination], of the site before
     float* gates_out;
     const float* mix;       // [2n + n*n][n * hidden]; null where only the head's mean is wanted
     const float* base;      // [2n + n*n]
     const float* norm;      // [hidden]
-    float* x;               // [hidden]: the normed input
-    float* partials;        // [2n + n*n + 1][blocks]
-    u32* ended;             // blocks that have ended; 0 before and after
-    u32* fault;
+    float* x;               // [rows][hidden]: the normed input
+    float* partials;        // [rows][2n + n*n + 1][blocks]
+    u32* ended;             // [rows]: blocks that have ended; 0 before and after
+    u32* fault;             // [rows]
     u32 mode, k, hidden, streams, sinkhorn, code;
     float scale[3];
     float rms_eps, hc_eps;
+    u32 later;              // four streams: comb's logits are left in `gates_out`, and the router makes comb of them
 };
-
-DEV float load_fresh(const float* from) {
-    float value;
-    asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(value) : "l"(from) : "memory");
-    return value;
-}
+static_assert(sizeof(Site) == 160, "crates/glm-graph/src/cuda/abi.rs");
 
 // What the layer part adds, at `h`.
 DEV float output_at(const Site& p, u32 h) {
@@ -72,43 +72,214 @@ DEV float sinkhorn_of(float c, u32 n, u32 iterations, float eps) {
     return c;
 }
 
-// ---- four streams of up to 4096 values: the published model
+// ---- four streams of up to 4096 values: the published model, for a row of each sequence
 
 constexpr u32 FAST_THREADS = 544;  // sixteen warps for the streams, one for the gates
 constexpr u32 WORKERS = 512;
 constexpr u32 GATES = 24;          // mixing sums: pre 4, post 4, comb 16
+constexpr u32 GATES_OF_ROW = 20;   // post and comb
 constexpr u32 PARTS = 16;          // of a stream, at most
 constexpr u32 GROUP_ROWS = 4;      // mixing sums of a block, or the square sum
+constexpr u32 SHARE = 3;           // mixing sums that a warp of the last block adds up, beside the square sum
+
+// The last block's shared memory: what the streams are multiplied by, the logits of comb, sums of parts, and the unnormed input.
+constexpr u32 PRE = 0, COMB = 16, SUMS = COMB + 16 * 4, RAW = SUMS + PARTS * 4;
 
 // A barrier of the sixteen warps that the one for the gates does not take part in.
 DEV void workers_meet() { asm volatile("bar.sync 1, 512;" ::: "memory"); }
 
-// The sum of a row's partials, one a part and stream, in their order; every lane of the warp gets it. They are 64 at most.
-DEV float row_sum(const float* partials, u32 n) {
-    const u32 lane = threadIdx.x % WARP, whole = padded(n);
-    if (whole <= WARP) {
-        float sum = lane < n ? load_fresh(partials + lane) : 0.0f;
-        for (u32 mask = 1; mask < whole; mask *= 2) sum = sum + lane_xor(sum, mask);
-        return __shfl_sync(ALL, sum, 0);
-    }
-    const float left = 2 * lane < n ? load_fresh(partials + 2 * lane) : 0.0f;
-    const float right = 2 * lane + 1 < n ? load_fresh(partials + 2 * lane + 1) : 0.0f;
-    return lanes_tree(left + right);
+DEV void check(const Site& p, float sum) {
+    if (!(fabsf(sum) < bits(0x7f800000u))) atomicCAS(p.fault, 0u, p.code);
 }
 
-DEV float4 load_fresh4(const float* from) {
-    float4 v;
-    asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from) : "memory");
+DEV float2 two(const float* from) { return *reinterpret_cast<const float2*>(from); }
+
+// The streams' new values of the block's part, into shared memory; a thread has one of 256 places and two streams. All loads are
+// asked for before one is waited for.
+DEV void change_streams(const Site& p) {
+    const u32 place = threadIdx.x % BLOCK, pair = threadIdx.x / BLOCK, h = blockIdx.x * BLOCK + place;
+    const bool mixes = p.mode != KEEP && p.mode != EMBED;
+    float old[4], y = p.mode != KEEP ? p.y[h] : 0.0f;
+    float2 post = make_float2(0.0f, 0.0f), comb[4];
+#pragma unroll
+    for (u32 s = 0; s < 4; s++) old[s] = p.mode != EMBED ? p.residual[s * p.hidden + h] : y;
+    if (mixes) {
+        post = two(p.gates + 2 * pair);
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) comb[i] = two(p.gates + 4 + 4 * i + 2 * pair);
+    }
+    float2 next = pair == 0 ? make_float2(old[0], old[1]) : make_float2(old[2], old[3]);
+    if (mixes) {
+        if (p.mode != WRITE) {
+            float routed = 0.0f;
+#pragma unroll 1
+            for (u32 first = 0; first < p.k; first += 8) {
+                float e[8], w[8];
+#pragma unroll
+                for (u32 r = 0; r < 8; r++) {
+                    const bool there = first + r < p.k;
+                    e[r] = there ? p.experts[size_t(first + r) * p.hidden + h] : 0.0f;
+                    w[r] = there ? p.weights[first + r] : 0.0f;
+                }
+#pragma unroll
+                for (u32 r = 0; r < 8; r++) {
+                    if (first + r < p.k) routed = routed + (w[r] * e[r]);
+                }
+            }
+            y = routed + y;
+        }
+        next = make_float2(0.0f + (post.x * y), 0.0f + (post.y * y));
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            next.x = next.x + (comb[i].x * old[i]);
+            next.y = next.y + (comb[i].y * old[i]);
+        }
+    }
+    shared_at<float>((2 * pair * BLOCK + place) * 4) = next.x;
+    shared_at<float>(((2 * pair + 1) * BLOCK + place) * 4) = next.y;
+    if (blockIdx.y == 0) {
+        p.next[2 * pair * p.hidden + h] = next.x;
+        p.next[(2 * pair + 1) * p.hidden + h] = next.y;
+    }
+}
+
+// What a lane of the last block has of a row's partial sums: eight of at most 64, one a part and stream, in their order.
+struct Eight {
+    float4 low, high;
+};
+
+DEV Eight eight_of(const float* partials, u32 n) {
+    const u32 at = threadIdx.x % 8 * 8;
+    const float4 none = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    Eight v;
+    v.low = at < n ? load_fresh4(partials + at) : none;
+    v.high = at + 4 < n ? load_fresh4(partials + at + 4) : none;
     return v;
 }
 
-// As `site`. Block (x, y) has part x, 256 values of each stream, and rows 4y to 4y + 4 of the mixing matrix; the row after the
-// last is the square sum. Its weights are asked for before the predecessor has ended.
+// Their tree, of `n` partials in all, by eight lanes; the first gets the sum.
+DEV float row_sum(const Eight& v, u32 n) {
+    float sum = (v.low.x + v.low.y) + (v.low.z + v.low.w);
+    if (n > 4) sum = sum + ((v.high.x + v.high.y) + (v.high.z + v.high.w));
+#pragma unroll
+    for (u32 mask = 1; mask < 8; mask *= 2) {
+        const float other = lane_xor(sum, mask);
+        if (8 * mask < n) sum = sum + other;
+    }
+    return sum;
+}
+
+// The mixing sums of a warp of the last block: `pre` and comb's logits for the others, `post` for the next site.
+DEV void make_gates(const Site& p, const Eight& partials, u32 row, float base) {
+    const u32 lane = threadIdx.x % WARP, parts = p.hidden / BLOCK;
+    const float sum = row_sum(partials, 4 * parts), square_sum = __shfl_sync(ALL, sum, WARP - 8);
+    const float inverse = 1.0f / sqrtf(square_sum / float(4 * p.hidden) + p.rms_eps);
+    const float logit = (sum * inverse) * (row < 4 ? p.scale[0] : row < 8 ? p.scale[1] : p.scale[2]) + base;
+    if (threadIdx.x == 0) check(p, square_sum);
+    if (lane % 8 != 0 || row == GATES) return;
+    if (row >= 8) {
+        shared_at<float>(COMB + (row - 8) * 4) = logit;
+        if (p.later) p.gates_out[4 + row - 8] = logit;
+        return;
+    }
+    const float gate = sigmoid(logit);
+    if (row < 4) {
+        shared_at<float>(PRE + row * 4) = gate + p.hc_eps;
+    } else {
+        p.gates_out[row - 4] = gate * 2.0f;
+    }
+}
+
+DEV float& component(float4& v, u32 i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
+
+// What the last block does: gates of all partial sums, and the normed input. A warp has a part of each stream, a lane values
+// 4 * lane and 128 + 4 * lane of it on.
+DEV void finish(const Site& p) {
+    const u32 tid = threadIdx.x, warp = tid / WARP, lane = tid % WARP, parts = p.hidden / BLOCK;
+    // First what the sums are made of, then the streams: they come while gates are made. What no block wrote comes with them.
+    const bool adds = p.mix && warp < GATES / SHARE, works = warp < parts;
+    const u32 row = lane / 8 < SHARE ? SHARE * warp + lane / 8 : GATES;
+    Eight partials;
+    float base = 0.0f;
+    if (adds) {
+        if (row < GATES) base = p.base[row];
+        partials = eight_of(p.partials + row * 4 * parts, 4 * parts);
+    }
+    float4 old[4][2], norm[2];
+    if (works) {
+        const u32 at = warp * BLOCK + lane * 4;
+#pragma unroll
+        for (u32 half = 0; half < 2; half++) {
+#pragma unroll
+            for (u32 s = 0; s < 4; s++) old[s][half] = load_fresh4(p.next + s * p.hidden + at + half * BLOCK / 2);
+            norm[half] = *reinterpret_cast<const float4*>(p.norm + at + half * BLOCK / 2);
+        }
+    }
+    if (adds) make_gates(p, partials, row, base);
+    if (p.mix) __syncthreads();
+    if (warp == WORKERS / WARP) {
+        // Comb of the next site. Nobody in this kernel waits for it, but the next one would, 2 us.
+        if (!p.mix || p.later) return;
+        const float c = comb4(shared_at<float>(COMB + lane % 16 * 4), p.sinkhorn, p.hc_eps);
+        if (lane < 16) p.gates_out[4 + lane] = c;
+        return;
+    }
+    float4 x[2];
+    if (works) {
+        // The head's mean is the sum of the streams as they are.
+        const float4 one = make_float4(1.0f, 1.0f, 1.0f, 1.0f), pre = p.mix ? shared_at<float4>(PRE) : one;
+        const float share = p.mix ? 1.0f : 0.25f;
+#pragma unroll
+        for (u32 half = 0; half < 2; half++) {
+#pragma unroll
+            for (u32 i = 0; i < 4; i++) {
+                float value = 0.0f + (pre.x * component(old[0][half], i));
+                value = value + (pre.y * component(old[1][half], i));
+                value = value + (pre.z * component(old[2][half], i));
+                component(x[half], i) = (value + (pre.w * component(old[3][half], i))) * share;
+            }
+            shared_at<float4>(RAW + (warp * BLOCK + half * BLOCK / 2 + lane * 4) * 4) = x[half];
+        }
+        __syncwarp();
+        float sum = 0.0f;
+#pragma unroll
+        for (u32 i = 0; i < BLOCK / WARP; i++) {
+            const float value = shared_at<float>(RAW + (warp * BLOCK + i * WARP + lane) * 4);
+            sum = fmaf(value, value, sum);
+        }
+        sum = lanes_tree(sum);
+        if (lane == 0) shared_at<float>(SUMS + warp * 4) = sum;
+    }
+    workers_meet();
+    if (!works) return;
+    const u32 whole = padded(parts), part = lane & (whole - 1);
+    float sum = part < parts ? shared_at<float>(SUMS + part * 4) : 0.0f;
+#pragma unroll
+    for (u32 mask = 1; mask < PARTS; mask *= 2) {
+        const float other = lane_xor(sum, mask);
+        if (mask < whole) sum = sum + other;
+    }
+    if (tid == 0) check(p, sum);
+    const float factor = 1.0f / sqrtf(sum / float(p.hidden) + p.rms_eps);
+#pragma unroll
+    for (u32 half = 0; half < 2; half++) {
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) component(x[half], i) = (component(x[half], i) * factor) * component(norm[half], i);
+        *reinterpret_cast<float4*>(p.x + warp * BLOCK + half * BLOCK / 2 + lane * 4) = x[half];
+    }
+}
+
+// As `site`. Block (x, y) of a row has part x, 256 values of each stream, and rows 4y to 4y + 4 of the mixing matrix; the row after
+// the last is the square sum. Its weights are asked for before the predecessor has ended. The second phase is one block's: what it
+// costs is waits for the second level cache one after the other and instructions that no cache has, so it is short.
 extern "C" __global__ void __launch_bounds__(FAST_THREADS) site4(Site p) {
     let_successor_begin();
-    const u32 tid = threadIdx.x, warp = tid / WARP, lane = tid % WARP;
-    const u32 parts = p.hidden / BLOCK, width = 4 * p.hidden;
+    const u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, parts = p.hidden / BLOCK, width = 4 * p.hidden;
     const u32 rows = p.mix ? GATES : 0;
+    p.residual = of_row(p.residual, width), p.next = of_row(p.next, width), p.y = of_row(p.y, p.hidden), p.x = of_row(p.x, p.hidden);
+    p.experts = of_row(p.experts, size_t(p.k) * p.hidden), p.weights = of_row(p.weights, p.k);
+    p.gates = of_row(p.gates, GATES_OF_ROW), p.gates_out = of_row(p.gates_out, GATES_OF_ROW);
+    p.partials = of_row(p.partials, (GATES + 1) * 4 * parts), p.ended = of_row(p.ended, 1), p.fault = of_row(p.fault, 1);
     // A warp has one row and one stream's part.
     const u32 row = blockIdx.y * GROUP_ROWS + warp % GROUP_ROWS, stream = warp / GROUP_ROWS % 4;
     const bool sums = p.mix && warp < WORKERS / WARP && row <= rows;
@@ -118,166 +289,26 @@ extern "C" __global__ void __launch_bounds__(FAST_THREADS) site4(Site p) {
 #pragma unroll
         for (u32 i = 0; i < BLOCK / WARP; i++) weight[i] = from[i * WARP];
     }
+    // What the last block reads of weights; addresses, so that the constants' lines that they lie in come now, too.
+    if (blockIdx.y == 0 && threadIdx.x < BLOCK / WARP) prefetch(p.norm + blockIdx.x * BLOCK + threadIdx.x * WARP);
+    if (p.mix && threadIdx.x < 2) prefetch(p.base + threadIdx.x * (GATES - 1));
+    prefetch(p.ended);
+    prefetch(p.residual);
     wait_for_predecessor();
 
-    // The streams' new values: a thread has one of 256 places and two streams.
-    const u32 values = 0;
-    if (tid < WORKERS) {
-        const u32 place = tid % BLOCK, pair = tid / BLOCK, h = blockIdx.x * BLOCK + place;
-        float old[4], next[2];
-#pragma unroll
-        for (u32 s = 0; s < 4; s++) old[s] = p.residual[s * p.hidden + h];
-        if (p.mode == KEEP) {
-            next[0] = pair == 0 ? old[0] : old[2];
-            next[1] = pair == 0 ? old[1] : old[3];
-        } else {
-            float y = p.y[h];
-            if (p.mode != WRITE) {
-                float routed = 0.0f;
-                for (u32 first = 0; first < p.k; first += 8) {
-                    float e[8], w[8];
-#pragma unroll
-                    for (u32 r = 0; r < 8; r++) {
-                        const bool there = first + r < p.k;
-                        e[r] = there ? p.experts[size_t(first + r) * p.hidden + h] : 0.0f;
-                        w[r] = there ? p.weights[first + r] : 0.0f;
-                    }
-#pragma unroll
-                    for (u32 r = 0; r < 8; r++) {
-                        if (first + r < p.k) routed = routed + (w[r] * e[r]);
-                    }
-                }
-                y = routed + y;
-            }
-#pragma unroll
-            for (u32 j = 0; j < 2; j++) {
-                const u32 to = 2 * pair + j;
-                float value = 0.0f + (p.gates[to] * y);
-#pragma unroll
-                for (u32 i = 0; i < 4; i++) value = value + (p.gates[4 + 4 * i + to] * old[i]);
-                next[j] = value;
-            }
-        }
-#pragma unroll
-        for (u32 j = 0; j < 2; j++) {
-            shared_at<float>(values + ((2 * pair + j) * BLOCK + place) * 4) = next[j];
-            if (blockIdx.y == 0) p.next[(2 * pair + j) * p.hidden + h] = next[j];
-        }
-    }
+    if (threadIdx.x < WORKERS) change_streams(p);
     __syncthreads();
     if (sums) {
-        const u32 at = values + stream * BLOCK * 4;
         float sum = 0.0f;
 #pragma unroll
         for (u32 i = 0; i < BLOCK / WARP; i++) {
-            const float value = shared_at<float>(at + (i * WARP + lane) * 4);
+            const float value = shared_at<float>((stream * BLOCK + i * WARP + lane) * 4);
             sum = fmaf(row < rows ? weight[i] : value, value, sum);
         }
         sum = lanes_tree(sum);
         if (lane == 0) p.partials[row * 4 * parts + stream * parts + blockIdx.x] = sum;
     }
-
-    // The last block of all goes on.
-    __threadfence();
-    __syncthreads();
-    if (tid == 0) shared_at<u32>(0) = atomicAdd(p.ended, 1) + 1 == gridDim.x * gridDim.y;
-    __syncthreads();
-    if (!shared_at<u32>(0)) return;
-    if (tid == 0) *p.ended = 0;
-    __threadfence();
-    __syncthreads();
-
-    const u32 logits = 0, raw = (GATES + 1 + 3) / 4 * 16, scratch = raw + PARTS * BLOCK * 4;
-    // Eight neighbouring values of each stream a thread, on their way while the sums are made.
-    const bool works = tid < WORKERS && tid * 8 < p.hidden;
-    float4 old[4][2];
-    if (works) {
-#pragma unroll
-        for (u32 s = 0; s < 4; s++) {
-            old[s][0] = load_fresh4(p.next + s * p.hidden + tid * 8);
-            old[s][1] = load_fresh4(p.next + s * p.hidden + tid * 8 + 4);
-        }
-    }
-    if (p.mix) {
-        for (u32 r = warp; r <= rows; r += FAST_THREADS / WARP) {
-            const float sum = row_sum(p.partials + r * 4 * parts, 4 * parts);
-            if (lane == 0) shared_at<float>(logits + r * 4) = sum;
-        }
-        __syncthreads();
-    }
-    const float square_sum = p.mix ? shared_at<float>(logits + rows * 4) : 0.0f;
-    if (tid == 0 && !(fabsf(square_sum) < bits(0x7f800000u))) atomicCAS(p.fault, 0u, p.code);
-    const float inverse = 1.0f / sqrtf(square_sum / float(width) + p.rms_eps);
-    auto logit = [&](u32 k, float scale) { return (shared_at<float>(logits + k * 4) * inverse) * scale + p.base[k]; };
-    if (warp == WORKERS / WARP) {
-        // This warp makes the gates of the next site, and nobody waits for it.
-        if (!p.mix) return;
-        if (lane < 4) p.gates_out[lane] = sigmoid(logit(4 + lane, p.scale[1])) * 2.0f;
-        const u32 element = lane % 16;
-        float c = logit(8 + element, p.scale[2]);
-        float largest = c;
-#pragma unroll
-        for (u32 m = 0; m < 4; m++) largest = fmaxf(largest, __shfl_sync(ALL, c, element / 4 * 4 + m));
-        c = canon_exp(c - largest);
-        float sum = 0.0f;
-#pragma unroll
-        for (u32 m = 0; m < 4; m++) sum = sum + __shfl_sync(ALL, c, element / 4 * 4 + m);
-        c = c / sum + p.hc_eps;
-        for (u32 pass = 0; pass < 2 * p.sinkhorn - 1; pass++) {
-            const u32 first = pass % 2 == 0 ? element % 4 : element / 4 * 4, step = pass % 2 == 0 ? 4 : 1;
-            float v[4];
-#pragma unroll
-            for (u32 m = 0; m < 4; m++) v[m] = __shfl_sync(ALL, c, first + m * step);
-            c = c / ((((0.0f + v[0]) + v[1]) + v[2]) + v[3] + p.hc_eps);
-        }
-        if (lane < 16) p.gates_out[4 + lane] = c;
-        return;
-    }
-    float x[8];
-    if (works) {
-        float pre[4];
-#pragma unroll
-        for (u32 s = 0; s < 4; s++) pre[s] = p.mix ? sigmoid(logit(s, p.scale[0])) + p.hc_eps : 0.0f;
-        auto collapse = [&](float a, float b, float c, float d) {
-            if (!p.mix) return (((0.0f + a) + b) + c + d) / 4.0f;
-            return (((0.0f + (pre[0] * a)) + (pre[1] * b)) + (pre[2] * c)) + (pre[3] * d);
-        };
-#pragma unroll
-        for (u32 half = 0; half < 2; half++) {
-            x[4 * half] = collapse(old[0][half].x, old[1][half].x, old[2][half].x, old[3][half].x);
-            x[4 * half + 1] = collapse(old[0][half].y, old[1][half].y, old[2][half].y, old[3][half].y);
-            x[4 * half + 2] = collapse(old[0][half].z, old[1][half].z, old[2][half].z, old[3][half].z);
-            x[4 * half + 3] = collapse(old[0][half].w, old[1][half].w, old[2][half].w, old[3][half].w);
-            shared_at<float4>(raw + (tid * 8 + 4 * half) * 4) =
-                make_float4(x[4 * half], x[4 * half + 1], x[4 * half + 2], x[4 * half + 3]);
-        }
-    }
-    workers_meet();
-    if (warp < parts) {
-        float sum = 0.0f;
-#pragma unroll
-        for (u32 i = 0; i < BLOCK / WARP; i++) {
-            const float value = shared_at<float>(raw + (warp * BLOCK + i * WARP + lane) * 4);
-            sum = fmaf(value, value, sum);
-        }
-        sum = lanes_tree(sum);
-        if (lane == 0) shared_at<float>(scratch + warp * 4) = sum;
-    }
-    workers_meet();
-    float sum = lane < parts ? shared_at<float>(scratch + lane * 4) : 0.0f;
-    for (u32 mask = 1; mask < padded(parts); mask *= 2) sum = sum + lane_xor(sum, mask);
-    sum = __shfl_sync(ALL, sum, 0);
-    if (tid == 0 && !(fabsf(sum) < bits(0x7f800000u))) atomicCAS(p.fault, 0u, p.code);
-    const float factor = 1.0f / sqrtf(sum / float(p.hidden) + p.rms_eps);
-    if (works) {
-#pragma unroll
-        for (u32 half = 0; half < 2; half++) {
-            const float4 norm = *reinterpret_cast<const float4*>(p.norm + tid * 8 + 4 * half);
-            *reinterpret_cast<float4*>(p.x + tid * 8 + 4 * half) =
-                make_float4((x[4 * half] * factor) * norm.x, (x[4 * half + 1] * factor) * norm.y,
-                            (x[4 * half + 2] * factor) * norm.z, (x[4 * half + 3] * factor) * norm.w);
-        }
-    }
+    if (is_last(p.ended, gridDim.x * gridDim.y)) finish(p);
 }
 
 // ---- any streams
@@ -319,16 +350,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) site(Site p) {
         }
     }
 
-    // The last block of all goes on.
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0) shared_at<u32>(0) = atomicAdd(p.ended, 1) + 1 == gridDim.x * gridDim.y;
-    __syncthreads();
-    if (!shared_at<u32>(0)) return;
-    if (threadIdx.x == 0) *p.ended = 0;
-    __threadfence();
-    __syncthreads();
-
+    if (!is_last(p.ended, gridDim.x * gridDim.y)) return;
     const u32 raw = 0, scratch = raw + p.hidden * 4, sums = scratch + padded(blocks_of(p.hidden)) * 4;
     const u32 stride = padded(blocks), pre = sums + (rows + 1) * stride * 4, comb = pre + n * 4;
     if (p.mix) {

@@ -67,23 +67,7 @@ extern "C" __global__ void __launch_bounds__(GATE_THREADS) site_rows4_gates(Site
     if (lane < S) x[lane] = gate + p.hc_eps;
     if (lane >= S && lane < 2 * S) gates[lane - S] = gate * 2.0f;
 
-    const u32 element = lane % 16, row_of = element / S * S;
-    float c = __shfl_sync(ALL, logit, 2 * S + element), largest = c;
-#pragma unroll
-    for (u32 m = 0; m < S; m++) largest = fmaxf(largest, __shfl_sync(ALL, c, row_of + m));
-    c = canon_exp(c - largest);
-    float sum = 0.0f;
-#pragma unroll
-    for (u32 m = 0; m < S; m++) sum = sum + __shfl_sync(ALL, c, row_of + m);
-    c = c / sum + p.hc_eps;
-#pragma unroll 1
-    for (u32 pass = 0; pass < 2 * p.sinkhorn - 1; pass++) {
-        const u32 from = pass % 2 == 0 ? element % S : row_of, step = pass % 2 == 0 ? S : 1;
-        float v[S];
-#pragma unroll
-        for (u32 m = 0; m < S; m++) v[m] = __shfl_sync(ALL, c, from + m * step);
-        c = c / ((((0.0f + v[0]) + v[1]) + v[2]) + v[3] + p.hc_eps);
-    }
+    const float c = comb4(__shfl_sync(ALL, logit, 2 * S + lane % 16), p.sinkhorn, p.hc_eps);
     if (lane < S * S) gates[S + lane] = c;
 }
 

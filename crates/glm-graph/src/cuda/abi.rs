@@ -54,8 +54,10 @@ pub(super) const KEEP: u32 = 0;
 pub(super) const WRITE: u32 = 1;
 /// By weighted experts and the shared one.
 pub(super) const COMBINE: u32 = 2;
+/// All become the vector: the token's embedding.
+pub(super) const EMBED: u32 = 3;
 
-/// A hyper-connection site.
+/// A hyper-connection site of a row, or of several.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub(super) struct Site {
@@ -82,7 +84,8 @@ pub(super) struct Site {
     pub scale: [f32; 3],
     pub rms_eps: f32,
     pub hc_eps: f32,
-    pub reserved: u32,
+    /// Comb's logits are left for the router.
+    pub later: u32,
 }
 
 /// Sequences of a pass at most (kernels/glm/begin.cu).
@@ -135,10 +138,14 @@ pub(super) struct Router {
     pub slots: u64,
     pub uses: u64,
     pub ended: u64,
+    /// Gates of the site before, of whose comb there are only logits; 0 for none.
+    pub gates: u64,
     pub experts: u32,
     pub width: u32,
     pub k: u32,
     pub scale: f32,
+    pub sinkhorn: u32,
+    pub hc_eps: f32,
 }
 
 /// A step draws nothing; only faults are told.
@@ -209,7 +216,7 @@ const _: () = assert!(size_of::<Task>() == 80);
 const _: () = assert!(size_of::<Tasks>() == MAX_TASKS * 80 + 4 * (2 * MAX_TASKS + 1) + 20);
 const _: () = assert!(size_of::<Site>() == 160);
 const _: () = assert!(size_of::<Kda>() == 144);
-const _: () = assert!(size_of::<Router>() == 96);
+const _: () = assert!(size_of::<Router>() == 112);
 const _: () = assert!(size_of::<Drawing>() == 72);
 const _: () = assert!(size_of::<Begin>() == 184);
 const _: () = assert!(size_of::<Begins>() == 8 * 184);

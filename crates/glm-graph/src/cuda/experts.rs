@@ -16,8 +16,9 @@ pub(super) struct Chosen {
 }
 
 impl Pass<'_> {
-    /// Which experts each row takes, how much of each, and where they are.
-    pub(super) fn router(&self, w: &MoePlaces, rows: &StepBuffers) -> Result<(), DriverError> {
+    /// Which experts each row takes, how much of each, and where they are. What the site before left to do of its gates, unless
+    /// they are at 0, is done beside it.
+    pub(super) fn router(&self, w: &MoePlaces, rows: &StepBuffers, gates: u64) -> Result<(), DriverError> {
         let (c, s) = (self.config, self.scratch);
         let args = abi::Router {
             w: self.at(w.router),
@@ -30,18 +31,22 @@ impl Pass<'_> {
             slots: self.at(s.slots),
             uses: self.at(w.uses),
             ended: self.at(s.ended),
+            gates,
             experts: c.experts as u32,
             width: c.hidden as u32,
             k: c.experts_used as u32,
             scale: c.expert_scale,
+            sinkhorn: c.sinkhorn as u32,
+            hc_eps: c.hc_eps,
         };
         // Two blocks fit on a multiprocessor.
         let each = (2 * self.room.processors / rows.n).max(1);
         let blocks = each.min(self.room.processors).min(c.experts as u32);
         let rows_of_block = c.experts.div_ceil(blocks as usize);
         let parts = rows_of_block * c.hidden.div_ceil(256).next_power_of_two() * 4;
-        let choice = c.experts.div_ceil(2) * 16 + c.experts_used * 4;
-        let grid = Grid::of([blocks, 1, rows.n], [THREADS, 1, 1]);
+        // Keys of warps of 32 experts, and a score a rank.
+        let choice = c.experts.div_ceil(32) * 256 + c.experts_used * 4;
+        let grid = Grid::of([blocks + u32::from(gates != 0), 1, rows.n], [THREADS, 1, 1]);
         let grid = grid.with_smem(parts.max(choice) as u32).early();
         self.put("router", &self.kernels.router, grid, Args::new().value(&args))
     }

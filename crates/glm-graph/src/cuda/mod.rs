@@ -19,6 +19,7 @@ mod memory;
 mod product;
 mod scratch;
 mod sequence;
+mod site;
 mod span;
 mod step;
 mod timeline;

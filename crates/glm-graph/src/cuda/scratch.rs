@@ -9,7 +9,7 @@ use crate::state::Kv;
 /// Buffers that a pass writes and reads.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scratch {
-    /// The streams before and after a site, in turn.
+    /// The streams before and after a site, in turn; these, the gates and the sums that they are made of for every turn.
     pub(super) residual: [Place; 2],
     pub(super) gates: [Place; 2],
     pub(super) partials: Place,
@@ -94,9 +94,9 @@ impl Scratch {
         let gates = c.streams + c.streams * c.streams;
         let (pools, most) = (capacity(c, ctx), row_stride(c, ctx));
         Self {
-            residual: [words(c.residual()), words(c.residual())],
-            gates: [words(gates), words(gates)],
-            partials: words((c.hc_rows() + 1) * c.residual().div_ceil(256)),
+            residual: [words(turns * c.residual()), words(turns * c.residual())],
+            gates: [words(turns * gates), words(turns * gates)],
+            partials: words(turns * (c.hc_rows() + 1) * c.residual().div_ceil(256)),
             ended: words(64),
             fault: words(1),
             turns: words(4 * MOST_TURNS),

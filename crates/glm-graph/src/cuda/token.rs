@@ -2,27 +2,18 @@
 
 use quant_kernels::cuda::{Args, DriverError, Grid, Kernel, Stream};
 
-use super::abi::{self, COMBINE, KEEP, PLAIN, SWIGLU, Task, WRITE};
+use super::abi::{COMBINE, KEEP, PLAIN, SWIGLU, Task, WRITE};
 use super::kernels::Kernels;
 use super::launch;
 use super::memory::{Memory, Place};
-use super::product::{Product, Room, THREADS, batches};
+use super::product::{Product, Room, batches};
 use super::scratch::{Scratch, SlotPlaces};
+use super::site::SiteBuffers;
 use super::timeline::Timeline;
-use super::weights::{
-    BlockPlaces, FfnPlaces, MixerPlaces, Placed, SitePlaces, SwiGluPlaces, Weights,
-};
+use super::weights::{BlockPlaces, FfnPlaces, MixerPlaces, Placed, SitePlaces, SwiGluPlaces, Weights};
 use crate::config::Config;
 use crate::state::Kv;
 
-/// Blocks along the streams: each has every sixteenth part of 256 values.
-const SITE_BLOCKS: u32 = 16;
-/// Rows of the mixing matrix that a block of a site multiplies.
-const SITE_ROWS: u32 = 4;
-// Of kernels/glm/site.cu, for four streams.
-const SITE4_THREADS: u32 = 544;
-const SITE4_HIDDEN: u32 = 4096;
-const SITE4_SMEM: u32 = 112 + 4096 * 4 + 16 * 4;
 /// What the fault word says of a layer, less its number; 1 stands for the input of a product.
 pub(super) const FIRST_LAYER: u32 = 2;
 
@@ -83,7 +74,7 @@ impl Pass<'_> {
         let mut pending = Pending::Nothing;
         let (mut turn, last) = (0, self.weights.blocks.len() - 1);
         for (layer, block) in self.weights.blocks.iter().enumerate() {
-            self.site(layer, Some(&block.sites[0]), turn, pending)?;
+            self.site(layer, Some(&block.sites[0]), turn, pending, false)?;
             turn ^= 1;
             match &block.mixer {
                 MixerPlaces::Kda(w) => self.kda(layer, w)?,
@@ -92,11 +83,12 @@ impl Pass<'_> {
             if layer == last && !with_logits {
                 return Ok(());
             }
-            self.site(layer, Some(&block.sites[1]), turn, Pending::Vector)?;
+            let later = self.router_finishes_gates(block);
+            self.site(layer, Some(&block.sites[1]), turn, Pending::Vector, later)?;
             turn ^= 1;
-            pending = self.ffn(layer, block)?;
+            pending = self.ffn(layer, block, turn)?;
         }
-        self.site(last + 1, None, turn, pending)?;
+        self.site(last + 1, None, turn, pending, false)?;
         let logits = self.at(self.scratch.logits);
         self.products("head", &[self.product(&self.weights.output, self.at(self.scratch.x), logits)])
     }
@@ -201,60 +193,30 @@ impl Pass<'_> {
         site: Option<&SitePlaces>,
         turn: usize,
         pending: Pending,
+        later: bool,
     ) -> Result<(), DriverError> {
-        let (c, s) = (self.config, self.scratch);
+        let s = self.scratch;
         let mode = match pending {
             Pending::Nothing => KEEP,
             Pending::Vector => WRITE,
             Pending::Experts => COMBINE,
         };
-        let norm = site.map_or(self.weights.output_norm, |site| site.norm);
-        let residual = [s.embedding, s.residual[0], s.residual[1]];
-        let args = abi::Site {
+        let rows = SiteBuffers {
+            n: 1,
+            mode,
             // The first site reads the streams where the token's embedding was put.
-            residual: self.at(if mode == KEEP { residual[0] } else { residual[1 + turn] }),
-            next: self.at(residual[1 + (turn ^ 1)]),
+            residual: self.at(if mode == KEEP { s.embedding } else { s.residual[turn] }),
+            next: self.at(s.residual[turn ^ 1]),
             y: self.at(s.y),
             experts: self.at(s.experts),
             weights: self.at(s.weights),
             gates: self.at(s.gates[turn]),
             gates_out: self.at(s.gates[turn ^ 1]),
-            mix: site.map_or(0, |site| self.at(site.mix)),
-            base: site.map_or(0, |site| self.at(site.base)),
-            norm: self.at(norm),
             x: self.at(s.x),
-            partials: self.at(s.partials),
-            ended: self.at(s.ended),
-            fault: self.at(s.fault),
-            mode,
-            k: c.experts_used as u32,
-            hidden: c.hidden as u32,
-            streams: c.streams as u32,
-            sinkhorn: c.sinkhorn as u32,
-            code: layer as u32 + FIRST_LAYER,
-            scale: site.map_or([0.0; 3], |site| site.scale),
-            rms_eps: c.rms_eps,
-            hc_eps: c.hc_eps,
-            reserved: 0,
+            faults: self.at(s.fault),
+            later,
         };
-        let rows = if site.is_some() { c.hc_rows() as u32 } else { 0 };
-        let groups = if site.is_some() { (rows + 1).div_ceil(SITE_ROWS) } else { 1 };
-        let args = Args::new().value(&args);
-        let hidden = c.hidden as u32;
-        // What `begin` wrote is read without waiting for it by more than the first launch.
-        let begins = |grid: Grid| if mode == KEEP { grid } else { grid.early() };
-        if c.streams == 4 && hidden.is_multiple_of(256) && hidden <= SITE4_HIDDEN {
-            let grid = Grid::of([hidden / 256, groups, 1], [SITE4_THREADS, 1, 1]).with_smem(SITE4_SMEM);
-            return self.put("site", &self.kernels.site4, begins(grid), args);
-        }
-        let parts = c.residual().div_ceil(256) as u32;
-        let blocks = parts.min(SITE_BLOCKS);
-        let n = c.streams as u32;
-        let values = (n + n * n).div_ceil(4) * 16 + parts.div_ceil(blocks) * 1024;
-        let sums = (rows + 1) * parts.next_power_of_two() + n + n * n;
-        let last = 4 * (hidden + hidden.div_ceil(256).next_power_of_two() + sums);
-        let grid = Grid::of([blocks, groups, 1], [THREADS, 1, 1]).with_smem(values.max(last));
-        self.put("site", &self.kernels.site, begins(grid), args)
+        self.put_site(layer, site, &rows)
     }
 
     pub(super) fn buffers(&self) -> StepBuffers {
@@ -275,7 +237,7 @@ impl Pass<'_> {
         }
     }
 
-    fn ffn(&self, layer: usize, block: &BlockPlaces) -> Result<Pending, DriverError> {
+    fn ffn(&self, layer: usize, block: &BlockPlaces, turn: usize) -> Result<Pending, DriverError> {
         let c = self.config;
         match &block.ffn {
             FfnPlaces::Dense(w) => {
@@ -283,7 +245,7 @@ impl Pass<'_> {
                 Ok(Pending::Vector)
             }
             FfnPlaces::Moe(w) => {
-                self.router(w, &self.buffers())?;
+                self.router(w, &self.buffers(), self.unfinished_gates(block, turn))?;
                 self.experts(layer, w)?;
                 Ok(Pending::Experts)
             }

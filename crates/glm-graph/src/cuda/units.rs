@@ -9,7 +9,9 @@ macro_rules! device_code {
 }
 
 const BASE: (&str, &str) = ("base.cuh", device_code!("include/base.cuh"));
+const ACTIVATION: (&str, &str) = ("activation.cuh", device_code!("include/activation.cuh"));
 const CANON: (&str, &str) = ("canon.cuh", device_code!("include/canon.cuh"));
+const LAST: (&str, &str) = ("last.cuh", device_code!("include/last.cuh"));
 const ORDER: (&str, &str) = ("order.cuh", device_code!("include/order.cuh"));
 const SINKHORN: (&str, &str) = ("sinkhorn.cuh", device_code!("include/sinkhorn.cuh"));
 const DOTS: (&str, &str) = ("dots.cuh", device_code!("include/dots.cuh"));
@@ -29,7 +31,7 @@ const MIX_ROWS: (&str, &str) = ("mix_rows.cuh", device_code!("include/mix_rows.c
 pub(super) static SITE: Unit = Unit {
     name: "site",
     source: device_code!("glm/site.cu"),
-    headers: &[BASE, CANON, ORDER, SINKHORN],
+    headers: &[ACTIVATION, BASE, CANON, LAST, ORDER, SINKHORN, TURN],
     entries: &["site", "site4"],
 };
 
@@ -45,7 +47,7 @@ pub(super) static KDA: Unit = Unit {
 pub(super) static ROUTER: Unit = Unit {
     name: "router",
     source: device_code!("glm/router.cu"),
-    headers: &[BASE, CANON, ORDER, TURN],
+    headers: &[ACTIVATION, BASE, CANON, LAST, ORDER, SINKHORN, TURN],
     entries: &["router"],
 };
 
@@ -100,7 +102,7 @@ pub(super) static KDA_ROWS: Unit = Unit {
 pub(super) static SITE_ROWS: Unit = Unit {
     name: "site_rows",
     source: device_code!("rows/site_rows.cu"),
-    headers: &[BASE, CANON, DOTS, ORDER, SINKHORN, SITE_ROWS_PARTS],
+    headers: &[ACTIVATION, BASE, CANON, DOTS, ORDER, SINKHORN, SITE_ROWS_PARTS],
     entries: &["site_rows4_streams", "site_rows4_gates", "site_rows4_norm", "site_rows"],
 };
 

@@ -30,7 +30,14 @@ static WIDE: Unit = Unit {
     name: "product_wide",
     source: device_code!("rows/product_wide.cu"),
     headers: QUANTISED,
-    entries: &["rows_wide", "rows_wide_small", "rows_wide_double", "rows_wide_few", "rows_book_few", "rows_wide_deep"],
+    entries: &[
+        "rows_wide",
+        "rows_wide_small",
+        "rows_wide_double",
+        "rows_wide_few",
+        "rows_book_few",
+        "rows_wide_deep",
+    ],
 };
 
 /// Formats with 32.
@@ -129,7 +136,14 @@ const FEW: u32 = 8;
 #[must_use]
 pub fn rows_shape(quants: &[Quant], columns: usize, room: u32) -> RowsShape {
     if quants.iter().all(|quant| quant.family() == Some(Family::Float)) {
-        return RowsShape { rows: 32, columns: 32, threads: 256, smem: 2 * 2 * 32 * 128 * 4, entry: 0, waits: false };
+        return RowsShape {
+            rows: 32,
+            columns: 32,
+            threads: 256,
+            smem: 2 * 2 * 32 * 128 * 4,
+            entry: 0,
+            waits: false,
+        };
     }
     let of = |rows: u32, columns: u32, entry: usize| {
         let smem = quants.iter().map(|quant| smem(*quant, rows, columns, entry)).max().unwrap_or(0);

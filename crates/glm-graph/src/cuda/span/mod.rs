@@ -30,6 +30,8 @@ pub(super) enum Pending {
     Embedding,
     /// The vector in `y`.
     Vector,
+    /// The weighted experts, and the shared one in `y`.
+    Experts,
 }
 
 /// Whose tokens the rows of a span are.
@@ -53,9 +55,10 @@ impl Span<'_> {
     /// From the embeddings in `y` to what the next token needs; with `to_head`, to the input of the head in `x`.
     pub(super) fn run(&self, to_head: bool) -> Result<(), DriverError> {
         let blocks = &self.pass.weights.blocks;
-        let mut pending = Pending::Embedding;
+        let (mut turn, mut pending) = (0, Pending::Embedding);
         for (layer, block) in blocks.iter().enumerate() {
-            self.site(layer, Some(&block.sites[0]), pending)?;
+            self.site(layer, Some(&block.sites[0]), turn, pending, false)?;
+            turn ^= 1;
             match &block.mixer {
                 MixerPlaces::Kda(w) => self.kda(layer, w)?,
                 MixerPlaces::Dsa(w) => self.dsa(w)?,
@@ -63,11 +66,12 @@ impl Span<'_> {
             if layer + 1 == blocks.len() && !to_head {
                 return Ok(());
             }
-            self.site(layer, Some(&block.sites[1]), Pending::Vector)?;
-            self.ffn(layer, block)?;
-            pending = Pending::Vector;
+            let later = self.sites_of_each() && self.pass.router_finishes_gates(block);
+            self.site(layer, Some(&block.sites[1]), turn, Pending::Vector, later)?;
+            turn ^= 1;
+            pending = self.ffn(layer, block, turn)?;
         }
-        self.site(blocks.len(), None, pending)
+        self.site(blocks.len(), None, turn, pending, false)
     }
 
     /// The logits of `n` rows from row `from` on, into `logits`.
@@ -177,19 +181,24 @@ impl Span<'_> {
         self.products("dsa out", &joined, &[self.product(&w.out, self.pass.at(p.y), c.hidden)])
     }
 
-    fn ffn(&self, layer: usize, block: &BlockPlaces) -> Result<(), DriverError> {
+    fn ffn(&self, layer: usize, block: &BlockPlaces, turn: usize) -> Result<Pending, DriverError> {
         let (c, p) = (self.pass.config, self.places);
         let x = self.vectors(self.pass.at(p.x), c.hidden, c.hidden);
         match &block.ffn {
             FfnPlaces::Dense(w) => {
                 self.products("dense gate, up", &x, &self.gate_and_up(w, p.wide))?;
-                self.down("dense down", w, p.wide, c.clamp_shared[layer])
+                self.down("dense down", w, p.wide, c.clamp_shared[layer])?;
             }
             FfnPlaces::Moe(w) => {
-                self.routes(w)?;
+                let gates = if self.sites_of_each() { self.pass.unfinished_gates(block, turn) } else { 0 };
+                self.routes(w, gates)?;
                 self.experts(layer, w, &x)?;
-                self.combine()
+                if self.sites_of_each() {
+                    return Ok(Pending::Experts);
+                }
+                self.combine()?;
             }
         }
+        Ok(Pending::Vector)
     }
 }

@@ -36,11 +36,11 @@ struct Routes {
 const _: () = assert!(size_of::<Routes>() == 56);
 
 impl Span<'_> {
-    /// Which experts each row takes, and which rows each expert has.
-    pub(super) fn routes(&self, w: &MoePlaces) -> Result<(), DriverError> {
+    /// Which experts each row takes, and which rows each expert has. `gates` as of a token's router.
+    pub(super) fn routes(&self, w: &MoePlaces, gates: u64) -> Result<(), DriverError> {
         let (c, p, kernels) = (self.pass.config, self.places, &self.pass.kernels.rows);
         if self.whose == Whose::Each {
-            return self.pass.router(w, &self.buffers());
+            return self.pass.router(w, &self.buffers(), gates);
         }
         let router = Placed { at: w.router, quant: Quant::F32, rows: c.experts, cols: c.hidden };
         let x = self.vectors(self.pass.at(p.x), c.hidden, c.hidden);
@@ -134,7 +134,7 @@ impl Span<'_> {
     }
 
     /// The shared expert's output in `y` takes the weighted others. The streams could as well take them where they read `y`, but each
-    /// block of them has so much else to hold that 0.3 GB came at a tenth of the memory's rate.
+    /// block of them has so much else to hold that 0.3 GB came at a tenth of the memory's rate. Where sites are a token's own, they do.
     pub(super) fn combine(&self) -> Result<(), DriverError> {
         let (c, p) = (self.pass.config, self.places);
         let args = Args::new()

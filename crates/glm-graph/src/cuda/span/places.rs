@@ -108,7 +108,7 @@ impl SpanPlaces {
         let router = of_row(c.experts);
         let ids = of_row(pairs);
         let order = of_row(pairs);
-        // `combine` adds the experts' outputs into `y`.
+        // `combine` adds the experts' outputs into `y`, or the next site takes them before a mixer's buffers are written.
         let weights = of_row(pairs);
         let experts = of_row(pairs * c.hidden);
         let mut words = |len: usize| ffn.words(Part::Scratch, len);

@@ -3,7 +3,9 @@
 use std::cell::Cell;
 
 use bytemuck::{Pod, Zeroable};
-use quant_kernels::cuda::{Args, DriverError, Grid, RowsShape, rows_format, rows_shape, rows_shape_of_few_rows};
+use quant_kernels::cuda::{
+    Args, DriverError, Grid, RowsShape, rows_format, rows_shape, rows_shape_of_few_rows,
+};
 use quant_kernels::{Family, Quant};
 
 use super::super::memory::Place;

@@ -3,17 +3,13 @@
 use bytemuck::{Pod, Zeroable};
 use quant_kernels::cuda::{Args, DriverError, Grid};
 
-use super::{Pending, Span};
-use crate::cuda::abi::WRITE;
+use super::{Pending, Span, Whose};
+use crate::cuda::abi::{COMBINE, EMBED, WRITE};
+use crate::cuda::site::SiteBuffers;
 use crate::cuda::token::FIRST_LAYER;
 use crate::cuda::weights::SitePlaces;
 
-/// All streams become the vector: the token's embedding.
-const EMBED: u32 = 3;
-
 // Of kernels/rows/site_rows.cu and kernels/include/site_rows.cuh.
-const FAST_STREAMS: usize = 4;
-const FAST_HIDDEN: usize = 4096;
 const PART: usize = 256;
 const STREAM_THREADS: u32 = 256;
 /// Blocks of the streams that a multiprocessor runs at a time.
@@ -56,14 +52,30 @@ struct SiteRows {
 const _: () = assert!(size_of::<SiteRows>() == 112);
 
 impl Span<'_> {
+    /// Whether sites are a token's own, which take a few rows at once: one launch for three, and experts are added up there.
+    pub(super) fn sites_of_each(&self) -> bool {
+        self.whose == Whose::Each && self.pass.has_fast_sites()
+    }
+
     /// The streams take what is pending; the normed input of the next part is read by `site`, or the head's where there is none.
+    /// Sites alternate between turn 0 and 1. With `later` the router finishes the gates.
     pub(super) fn site(
         &self,
         layer: usize,
         site: Option<&SitePlaces>,
+        turn: usize,
         pending: Pending,
+        later: bool,
     ) -> Result<(), DriverError> {
         let (pass, p) = (&self.pass, self.places);
+        let mode = match pending {
+            Pending::Embedding => EMBED,
+            Pending::Vector => WRITE,
+            Pending::Experts => COMBINE,
+        };
+        if self.sites_of_each() {
+            return self.site_of_each(layer, site, turn, mode, later);
+        }
         let (c, rows) = (pass.config, self.rows as u32);
         let roomy = STREAM_BLOCKS * BLOCK_ROWS * ROW_SMEM <= pass.room.smem;
         let rows_of_block = if roomy { BLOCK_ROWS } else { FEWER_ROWS };
@@ -76,10 +88,7 @@ impl Span<'_> {
             norm: pass.at(site.map_or(pass.weights.output_norm, |site| site.norm)),
             x: pass.at(p.x),
             faults: pass.at(p.faults),
-            mode: match pending {
-                Pending::Embedding => EMBED,
-                Pending::Vector => WRITE,
-            },
+            mode,
             hidden: c.hidden as u32,
             n: c.streams as u32,
             sinkhorn: c.sinkhorn as u32,
@@ -92,7 +101,7 @@ impl Span<'_> {
         };
         let args = || Args::new().value(&args);
         let kernels = &pass.kernels.rows;
-        if c.streams == FAST_STREAMS && c.hidden.is_multiple_of(PART) && c.hidden <= FAST_HIDDEN {
+        if pass.has_fast_sites() {
             let parts = (c.hidden / PART) as u32;
             let groups = rows.div_ceil(rows_of_block);
             // A block a part: those at work at a time have all parts of neighbouring rows, 17 MB in one piece on an H200. With the
@@ -112,5 +121,31 @@ impl Span<'_> {
         let words = gates + sums + 1 + c.hidden.div_ceil(PART).next_power_of_two();
         let grid = Grid::new(rows, ANY_THREADS).with_smem(4 * words as u32);
         pass.put("site", &kernels.site, grid, args())
+    }
+
+    fn site_of_each(
+        &self,
+        layer: usize,
+        site: Option<&SitePlaces>,
+        turn: usize,
+        mode: u32,
+        later: bool,
+    ) -> Result<(), DriverError> {
+        let (pass, p, s) = (&self.pass, self.places, self.pass.scratch);
+        let rows = SiteBuffers {
+            n: self.rows as u32,
+            mode,
+            residual: pass.at(s.residual[turn]),
+            next: pass.at(s.residual[turn ^ 1]),
+            y: pass.at(p.y),
+            experts: pass.at(p.experts),
+            weights: pass.at(p.weights),
+            gates: pass.at(s.gates[turn]),
+            gates_out: pass.at(s.gates[turn ^ 1]),
+            x: pass.at(p.x),
+            faults: pass.at(p.faults),
+            later,
+        };
+        pass.put_site(layer, site, &rows)
     }
 }
