@@ -2,44 +2,25 @@
 // neither. Rows have `capacity` scores.
 #include "indexer.cuh"
 
-// scores[p] of every complete pool. Queries are `query_width` values apart from row to row, weights `width`.
+// scores[p] of every complete pool, and how many have the same upper bits: `memory` is the choice's, `words` for each row. Queries are `query_width` values apart from row to row, weights `width`.
 extern "C" __global__ void __launch_bounds__(INDEX_THREADS, 3)
-    index_scores(const float* queries, const float* weights, const float* pooled, const Turn* turns, float* scores, u32 query_width,
-                 u32 width, u32 capacity, u32 heads, u32 dim, u32 kpool, u32 top, float scale) {
+    index_scores(const float* queries, const float* weights, const float* pooled, const Turn* turns, float* scores, u32* memory,
+                 u32 words, u32 query_width, u32 width, u32 capacity, u32 heads, u32 dim, u32 kpool, u32 top, float scale) {
     let_successor_begin();
     wait_for_predecessor();
     const Turn turn = turn_of(turns);
     if (sees_everything(turn.position, kpool, top)) return;
     const u32 pools = (turn.position + 1) / kpool;
     queries = of_row(queries, query_width), weights = of_row(weights, width), scores = of_row(scores, capacity);
-    pooled = in_slot(pooled, turn);
+    pooled = in_slot(pooled, turn), memory = of_row(memory, words);
     if (fast_index(heads, dim)) {
-        index_scores_128(queries, weights, pooled, pools, scores, heads, scale);
+        index_scores_128(queries, weights, pooled, pools, scores, memory, heads, scale);
     } else {
-        index_scores_any(queries, weights, pooled, pools, scores, heads, dim, scale);
+        index_scores_any(queries, weights, pooled, pools, scores, memory, heads, dim, scale);
     }
 }
 
-// Counts scores by their upper bits, from which `top_choose` knows where the top-th largest is.
-extern "C" __global__ void __launch_bounds__(512, 2)
-    top_count(const float* scores, const Turn* turns, u32* memory, u32 kpool, u32 top, u32 capacity, u32 words) {
-    let_successor_begin();
-    scores = of_row(scores, capacity), memory = of_row(memory, words);
-    expect(turns);
-    expect(memory + HISTOGRAM);
-    clear_shared(AT_BINS, BINS);
-    __syncthreads();
-    wait_for_predecessor();
-    // Before it is known whether there is such a pool: the score and the position come at the same time.
-    const u32 own = blockIdx.x * blockDim.x + threadIdx.x;
-    const float score = own < capacity ? bits(fresh(reinterpret_cast<const u32*>(scores) + own)) : 0.0f;
-    const u32 position = turn_of(turns).position, pools = (position + 1) / kpool;
-    if (sees_everything(position, kpool, top) || blockIdx.x * blockDim.x >= pools) return;
-    count_upper(scores, score, pools, memory);
-}
-
-// The `top` pools with the largest scores, ties to the lower index, ascending. `memory` is that of `top_count`, `words` for each
-// row.
+// The `top` pools with the largest scores, ties to the lower index, ascending. `memory` is that of `index_scores`.
 extern "C" __global__ void __launch_bounds__(CHOICE_THREADS, CHOICE_ROOM)
     top_choose(const float* scores, const Turn* turns, u32* selected, u32* memory, u32 kpool, u32 top, u32 capacity, u32 words) {
     let_successor_begin();

@@ -27,8 +27,9 @@ struct Router {
     float scale;
     u32 sinkhorn;
     float hc_eps;
+    u32 rows;
 };
-static_assert(sizeof(Router) == 112, "crates/glm-graph/src/cuda/abi.rs");
+static_assert(sizeof(Router) == 120, "crates/glm-graph/src/cuda/abi.rs");
 
 // The weights of the chosen, whose scores lie in rank order at byte offset `chosen`. Begins with a barrier.
 DEV void weigh(const Router& p, u32 chosen) {
@@ -123,8 +124,8 @@ DEV void finish_gates(const Router& p) {
     if (threadIdx.x < 16) comb[threadIdx.x] = c;
 }
 
-// A row's logit of the block's partial sums, `parts` of each row, by a warp.
-DEV void put_logit(const Router& p, u32 row, u32 first, u32 parts, u32 stride) {
+// A logit of the partial sums of a row of the block's, `parts` of them, by a warp.
+DEV void put_logit(float* to, u32 row, u32 parts, u32 stride) {
     const u32 lane = threadIdx.x % WARP;
     float sum = lane < parts ? shared_at<float>((row * stride + lane) * 4) : 0.0f;
 #pragma unroll
@@ -132,7 +133,32 @@ DEV void put_logit(const Router& p, u32 row, u32 first, u32 parts, u32 stride) {
         const float other = lane_xor(sum, mask);
         if (mask < stride) sum = sum + other;
     }
-    if (lane == 0) p.logits[first + row] = sum;
+    if (lane == 0) *to = sum;
+}
+
+// A part of a row or of the vector, as the lanes have it in dot order; what does not exist is 0.
+DEV void part_of(const Router& p, const float* from, u32 part, bool there, float (&v)[BLOCK / WARP]) {
+    const u32 at = part * BLOCK + threadIdx.x % WARP;
+#pragma unroll
+    for (u32 i = 0; i < BLOCK / WARP; i++) v[i] = there && at + i * WARP < p.width ? from[at + i * WARP] : 0.0f;
+}
+
+// A part's sums of some rows. Side by side: one row's sum over lanes is five waits for a shuffle.
+DEV void sums_of_part(const Router& p, const float (&w)[AHEAD][BLOCK / WARP], const float (&x)[BLOCK / WARP], u32 part,
+                      float (&sum)[AHEAD]) {
+#pragma unroll
+    for (u32 r = 0; r < AHEAD; r++) {
+        sum[r] = 0.0f;
+#pragma unroll
+        for (u32 i = 0; i < BLOCK / WARP; i++) {
+            if (part * BLOCK + i * WARP + threadIdx.x % WARP < p.width) sum[r] = fmaf(w[r][i], x[i], sum[r]);
+        }
+    }
+#pragma unroll
+    for (u32 mask = 1; mask < WARP; mask *= 2) {
+#pragma unroll
+        for (u32 r = 0; r < AHEAD; r++) sum[r] = sum[r] + lane_xor(sum[r], mask);
+    }
 }
 
 // Blocks share the experts' rows out; a warp has parts of 256 weights, and so many rows of them. The block that ends last chooses.
@@ -147,19 +173,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) router(Router p) {
     const u32 first = p.experts * blockIdx.x / blocks, rows = p.experts * (blockIdx.x + 1) / blocks - first;
     const u32 parts = blocks_of(p.width), stride = padded(parts), beside = min(stride, WARPS);
     const u32 shift = __clz(1) - __clz(beside), row = warp >> shift, step = WARPS >> shift;
-    auto load = [&](const float* from, u32 part, bool there, float(&v)[BLOCK / WARP]) {
-        const u32 at = part * BLOCK + lane;
-#pragma unroll
-        for (u32 i = 0; i < BLOCK / WARP; i++) v[i] = there && at + i * WARP < p.width ? from[at + i * WARP] : 0.0f;
-    };
-    auto multiply = [&](const float(&w)[BLOCK / WARP], const float(&x)[BLOCK / WARP], u32 part) {
-        float sum = 0.0f;
-#pragma unroll
-        for (u32 i = 0; i < BLOCK / WARP; i++) {
-            if (part * BLOCK + i * WARP + lane < p.width) sum = fmaf(w[i], x[i], sum);
-        }
-        return sum;
-    };
     const float bias = threadIdx.x < p.experts ? p.bias[threadIdx.x] : 0.0f;
     // What the last block reads of it comes from the second level cache.
     if (blockIdx.x == 0 && threadIdx.x < p.experts) prefetch(p.table + threadIdx.x);
@@ -173,20 +186,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) router(Router p) {
 #pragma unroll
             for (u32 i = 0; i < AHEAD; i++) {
                 const u32 r = from + i * step;
-                load(p.w + size_t(first + r) * p.width, part, r < rows, w[i]);
+                part_of(p, p.w + size_t(first + r) * p.width, part, r < rows, w[i]);
             }
             // Nothing to wait for but the first time.
             wait_for_predecessor();
-            load(p.x, part, true, x);
-            // Side by side: one row's sum over lanes is five waits for a shuffle.
+            part_of(p, p.x, part, true, x);
             float sum[AHEAD];
-#pragma unroll
-            for (u32 i = 0; i < AHEAD; i++) sum[i] = multiply(w[i], x, part);
-#pragma unroll
-            for (u32 mask = 1; mask < WARP; mask *= 2) {
-#pragma unroll
-                for (u32 i = 0; i < AHEAD; i++) sum[i] = sum[i] + lane_xor(sum[i], mask);
-            }
+            sums_of_part(p, w, x, part, sum);
 #pragma unroll
             for (u32 i = 0; i < AHEAD; i++) {
                 const u32 r = from + i * step;
@@ -197,12 +203,76 @@ extern "C" __global__ void __launch_bounds__(THREADS) router(Router p) {
     wait_for_predecessor();
     if (parts <= WARP) {
         __syncthreads();
-        for (u32 r = warp; r < rows; r += WARPS) put_logit(p, r, first, parts, stride);
+        for (u32 r = warp; r < rows; r += WARPS) put_logit(p.logits + first + r, r, parts, stride);
     } else {
         tree_rows(0, rows, parts);
         for (u32 r = threadIdx.x; r < rows; r += THREADS) p.logits[first + r] = shared_at<float>(r * stride * 4);
     }
     if (!is_last(p.ended, blocks)) return;
+    if (p.experts <= FEW && p.k <= FEW_RANKS) {
+        choose_few(p, bias);
+    } else {
+        choose(p);
+    }
+}
+
+// The logits of all rows, so that a weight is read once for them; `router_choose` comes after it. Shared memory: a float a part of
+// the block's rows of each row of the pass.
+extern "C" __global__ void __launch_bounds__(THREADS) router_logits(Router p) {
+    let_successor_begin();
+    const u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    const u32 first = p.experts * blockIdx.x / gridDim.x, rows = p.experts * (blockIdx.x + 1) / gridDim.x - first;
+    const u32 parts = blocks_of(p.width), stride = padded(parts), beside = min(stride, WARPS);
+    const u32 shift = __clz(1) - __clz(beside), row = warp >> shift, step = WARPS >> shift;
+#pragma unroll 1
+    for (u32 part = warp & (beside - 1); part < parts; part += beside) {
+#pragma unroll 1
+        for (u32 from = row; from < rows; from += AHEAD * step) {
+            float w[AHEAD][BLOCK / WARP], x[BLOCK / WARP];
+#pragma unroll
+            for (u32 i = 0; i < AHEAD; i++) {
+                const u32 r = from + i * step;
+                part_of(p, p.w + size_t(first + r) * p.width, part, r < rows, w[i]);
+            }
+            wait_for_predecessor();
+            part_of(p, p.x, part, true, x);
+#pragma unroll 1
+            for (u32 of = 0; of < p.rows; of++) {
+                // The next row's vector comes while this one is multiplied.
+                float next[BLOCK / WARP], sum[AHEAD];
+                part_of(p, p.x + size_t(of + 1) * p.width, part, of + 1 < p.rows, next);
+                sums_of_part(p, w, x, part, sum);
+#pragma unroll
+                for (u32 i = 0; i < AHEAD; i++) {
+                    const u32 r = from + i * step;
+                    if (lane == 0 && r < rows) shared_at<float>(((of * rows + r) * stride + part) * 4) = sum[i];
+                }
+#pragma unroll
+                for (u32 i = 0; i < BLOCK / WARP; i++) x[i] = next[i];
+            }
+        }
+    }
+    wait_for_predecessor();
+    const u32 all = rows * p.rows;
+    auto place = [&](u32 i) { return p.logits + size_t(i / rows) * p.experts + first + i % rows; };
+    if (parts <= WARP) {
+        __syncthreads();
+        for (u32 i = warp; i < all; i += WARPS) put_logit(place(i), i, parts, stride);
+    } else {
+        tree_rows(0, all, parts);
+        for (u32 i = threadIdx.x; i < all; i += THREADS) *place(i) = shared_at<float>(i * stride * 4);
+    }
+}
+
+// What `router` does after the logits, a block a row of the pass; with gates there is a second one for them.
+extern "C" __global__ void __launch_bounds__(THREADS) router_choose(Router p) {
+    let_successor_begin();
+    if (blockIdx.x == 1) return finish_gates(p);
+    p.logits = of_row(p.logits, p.experts);
+    p.ids = of_row(p.ids, p.k), p.weights = of_row(p.weights, p.k), p.slots = of_row(p.slots, p.k);
+    const float bias = threadIdx.x < p.experts ? p.bias[threadIdx.x] : 0.0f;
+    if (threadIdx.x < p.experts) prefetch(p.table + threadIdx.x);
+    wait_for_predecessor();
     if (p.experts <= FEW && p.k <= FEW_RANKS) {
         choose_few(p, bias);
     } else {

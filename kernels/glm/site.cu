@@ -3,6 +3,7 @@
 //
 // Blocks own parts of the streams and make, beside the new values, what the 24 mixing sums and the square sum get from them.
 // The block that ends last adds these up, makes the gates and the normed input. Nobody waits for it.
+#include "activation.cuh"
 #include "canon.cuh"
 #include "last.cuh"
 #include "order.cuh"
@@ -37,8 +38,12 @@ struct Site {
     float scale[3];
     float rms_eps, hc_eps;
     u32 later;              // four streams: comb's logits are left in `gates_out`, and the router makes comb of them
+    u8* q;                  // four streams, where not null: x rounded in blocks of 256, [rows][hidden], in the order of tile.cuh
+    float* q_scale;         // [rows][hidden / 32], of which blocks of 256 have the first
+    u8* q2;                 // and in blocks of 32
+    float* q2_scale;
 };
-static_assert(sizeof(Site) == 160, "crates/glm-graph/src/cuda/abi.rs");
+static_assert(sizeof(Site) == 192, "crates/glm-graph/src/cuda/abi.rs");
 
 // What the layer part adds, at `h`.
 DEV float output_at(const Site& p, u32 h) {
@@ -192,6 +197,44 @@ DEV void make_gates(const Site& p, const Eight& partials, u32 row, float base) {
 
 DEV float& component(float4& v, u32 i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
+// Rounds a part of the normed input, of which a lane has values 4 * lane and 128 + 4 * lane on, as rows/quantize.cu does.
+DEV void round_part(const Site& p, u32 part, const float4 (&x)[2]) {
+    const u32 lane = threadIdx.x % WARP;
+    u32 largest[2];
+#pragma unroll
+    for (u32 half = 0; half < 2; half++) {
+        largest[half] = 0;
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) {
+            const float value = i == 0 ? x[half].x : i == 1 ? x[half].y : i == 2 ? x[half].z : x[half].w;
+            largest[half] = max(largest[half], __float_as_uint(value) & 0x7fffffffu);
+        }
+    }
+    // Eight lanes have a block of 32.
+#pragma unroll
+    for (u32 mask = 1; mask < 8; mask *= 2) {
+        largest[0] = max(largest[0], lane_xor(largest[0], mask)), largest[1] = max(largest[1], lane_xor(largest[1], mask));
+    }
+    u32 all = max(largest[0], largest[1]);
+#pragma unroll
+    for (u32 mask = 8; mask < WARP; mask *= 2) all = max(all, lane_xor(all, mask));
+    if (all >= 0x7f800000u) {
+        atomicCAS(p.fault, 0u, 1u);
+        return;
+    }
+    float scale, inverse, scale2, inverse2;
+    scale_of(all, scale, inverse);
+    if (lane == 0) p.q_scale[part] = scale;
+#pragma unroll
+    for (u32 half = 0; half < 2; half++) {
+        const u32 word = lane % 16, at = part * BLOCK + (2 * half + lane / 16) * 64 + word % 4 * 16 + word / 4 * 4;
+        *reinterpret_cast<u32*>(p.q + at) = quantize4(x[half], inverse);
+        scale_of(largest[half], scale2, inverse2);
+        *reinterpret_cast<u32*>(p.q2 + at) = quantize4(x[half], inverse2);
+        if (lane % 8 == 0) p.q2_scale[part * 8 + half * 4 + lane / 8] = scale2;
+    }
+}
+
 // What the last block does: gates of all partial sums, and the normed input. A warp has a part of each stream, a lane values
 // 4 * lane and 128 + 4 * lane of it on.
 DEV void finish(const Site& p) {
@@ -267,10 +310,11 @@ DEV void finish(const Site& p) {
         for (u32 i = 0; i < 4; i++) component(x[half], i) = (component(x[half], i) * factor) * component(norm[half], i);
         *reinterpret_cast<float4*>(p.x + warp * BLOCK + half * BLOCK / 2 + lane * 4) = x[half];
     }
+    if (p.q) round_part(p, warp, x);
 }
 
-// As `site`. Block (x, y) of a row has part x, 256 values of each stream, and rows 4y to 4y + 4 of the mixing matrix; the row after
-// the last is the square sum. Its weights are asked for before the predecessor has ended. The second phase is one block's: what it
+// As `site`. Block (x, y) of a row has part x, 256 values of each stream, and rows 4y to 4y + 4 of the mixing matrix, and those that
+// are 4 * gridDim.y further; the row after the last is the square sum. Its weights are asked for before the predecessor has ended. The second phase is one block's: what it
 // costs is waits for the second level cache one after the other and instructions that no cache has, so it is short.
 extern "C" __global__ void __launch_bounds__(FAST_THREADS) site4(Site p) {
     let_successor_begin();
@@ -280,15 +324,19 @@ extern "C" __global__ void __launch_bounds__(FAST_THREADS) site4(Site p) {
     p.experts = of_row(p.experts, size_t(p.k) * p.hidden), p.weights = of_row(p.weights, p.k);
     p.gates = of_row(p.gates, GATES_OF_ROW), p.gates_out = of_row(p.gates_out, GATES_OF_ROW);
     p.partials = of_row(p.partials, (GATES + 1) * 4 * parts), p.ended = of_row(p.ended, 1), p.fault = of_row(p.fault, 1);
-    // A warp has one row and one stream's part.
-    const u32 row = blockIdx.y * GROUP_ROWS + warp % GROUP_ROWS, stream = warp / GROUP_ROWS % 4;
-    const bool sums = p.mix && warp < WORKERS / WARP && row <= rows;
-    float weight[BLOCK / WARP];
-    if (sums && row < rows) {
-        const float* from = p.mix + size_t(row) * width + stream * p.hidden + blockIdx.x * BLOCK + lane;
-#pragma unroll
-        for (u32 i = 0; i < BLOCK / WARP; i++) weight[i] = from[i * WARP];
+    if (p.q) {
+        p.q = of_row(p.q, p.hidden), p.q2 = of_row(p.q2, p.hidden);
+        p.q_scale = of_row(p.q_scale, p.hidden / 32), p.q2_scale = of_row(p.q2_scale, p.hidden / 32);
     }
+    // A warp has one row at a time and one stream's part.
+    const u32 stream = warp / GROUP_ROWS % 4, place = stream * p.hidden + blockIdx.x * BLOCK + lane;
+    auto ask = [&](u32 row, float(&weight)[BLOCK / WARP]) {
+#pragma unroll
+        for (u32 i = 0; i < BLOCK / WARP; i++) weight[i] = row < rows ? p.mix[size_t(row) * width + place + i * WARP] : 0.0f;
+    };
+    u32 row = warp < WORKERS / WARP ? blockIdx.y * GROUP_ROWS + warp % GROUP_ROWS : rows;
+    float weight[BLOCK / WARP];
+    ask(row, weight);
     // What the last block reads of weights; addresses, so that the constants' lines that they lie in come now, too.
     if (blockIdx.y == 0 && threadIdx.x < BLOCK / WARP) prefetch(p.norm + blockIdx.x * BLOCK + threadIdx.x * WARP);
     if (p.mix && threadIdx.x < 2) prefetch(p.base + threadIdx.x * (GATES - 1));
@@ -298,15 +346,24 @@ extern "C" __global__ void __launch_bounds__(FAST_THREADS) site4(Site p) {
 
     if (threadIdx.x < WORKERS) change_streams(p);
     __syncthreads();
-    if (sums) {
-        float sum = 0.0f;
+    if (p.mix && warp < WORKERS / WARP) {
+#pragma unroll 1
+        while (row <= rows) {
+            // The next row's weights come while this one's sum is made.
+            const u32 following = row + gridDim.y * GROUP_ROWS;
+            float next[BLOCK / WARP], sum = 0.0f;
+            ask(following, next);
 #pragma unroll
-        for (u32 i = 0; i < BLOCK / WARP; i++) {
-            const float value = shared_at<float>((stream * BLOCK + i * WARP + lane) * 4);
-            sum = fmaf(row < rows ? weight[i] : value, value, sum);
+            for (u32 i = 0; i < BLOCK / WARP; i++) {
+                const float value = shared_at<float>((stream * BLOCK + i * WARP + lane) * 4);
+                sum = fmaf(row < rows ? weight[i] : value, value, sum);
+            }
+            sum = lanes_tree(sum);
+            if (lane == 0) p.partials[row * 4 * parts + stream * parts + blockIdx.x] = sum;
+#pragma unroll
+            for (u32 i = 0; i < BLOCK / WARP; i++) weight[i] = next[i];
+            row = following;
         }
-        sum = lanes_tree(sum);
-        if (lane == 0) p.partials[row * 4 * parts + stream * parts + blockIdx.x] = sum;
     }
     if (is_last(p.ended, gridDim.x * gridDim.y)) finish(p);
 }

@@ -62,6 +62,24 @@ DEV uint2 quantize8(const float (&x)[8], float inverse) {
     return make_uint2(word[0], word[1]);
 }
 
+// Four values as bytes of a word.
+DEV u32 quantize4(float4 x, float inverse) {
+    const float value[4] = {x.x, x.y, x.z, x.w};
+    u32 word = 0;
+#pragma unroll
+    for (int i = 0; i < 4; i++) word |= (min(max(__float2int_rn(value[i] * inverse), -127), 127) & 255) << (8 * i);
+    return word;
+}
+
+// The scale of a block and its inverse, from the bits of its largest magnitude; false if it is zero.
+DEV bool scale_of(u32 largest, float& scale, float& inverse) {
+    const float amax = __uint_as_float(largest);
+    scale = 0.0f, inverse = 0.0f;
+    if (largest < TINY_BITS) return false;
+    scale = amax / 127.0f, inverse = 127.0f / amax;
+    return true;
+}
+
 // Quantises `k` values by the block's threads, in blocks of `LANES` * 8: 256 (32 lanes) or 32 (4 lanes). `fetch(i, raw)` reads
 // what values i..i+8 are made of, while those before are under way, and `make(i, raw, x)` makes them; `q` and `scales` are
 // places in shared memory. Sets `*fault` to 1 if one is not finite and it was 0.

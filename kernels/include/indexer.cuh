@@ -43,6 +43,27 @@ DEV float sum_in_order(u32 at, u32 n) {
 
 // ---- scores of pools
 
+constexpr u32 BINS = 2048;
+// Words of the choice's memory; those before MAPS are zero before the first launch and again after each choice.
+constexpr u32 CHOSEN = 1;  // blocks that have ended
+constexpr u32 HISTOGRAM = 64;
+
+// A score's place in the order of the choice: ~choice_key(score), in fewer instructions; smaller is better.
+DEV u32 order_of(float score) {
+    const u32 word = __float_as_uint(score + 0.0f);
+    return score != score ? ALL : word ^ (~u32(i32(word) >> 31) & 0x7fffffffu);
+}
+
+// Counts a warp's scores by their upper 11 bits, of the lanes that have one. Many are often alike (an exact 0), so what equals the
+// first of them is added at once.
+DEV void count_upper(u32* memory, float score, bool there) {
+    const u32 lane = threadIdx.x % WARP, bin = order_of(score) >> 21, who = __ballot_sync(ALL, there);
+    if (who == 0) return;
+    const u32 leader = __ffs(who) - 1, its = __shfl_sync(ALL, bin, leader), same = __ballot_sync(ALL, there && bin == its);
+    if (lane == leader) atomicAdd(memory + HISTOGRAM + its, u32(__popc(same)));
+    if (there && bin != its) atomicAdd(memory + HISTOGRAM + bin, 1u);
+}
+
 constexpr u32 INDEX_THREADS = 128;
 constexpr u32 INDEX_DIM = 128;
 constexpr u32 INDEX_HEADS = 8;    // of a warp
@@ -63,8 +84,8 @@ DEV float not_negative(float x) { return x < 0.0f ? 0.0f : x; }
 // the dot order each (elements 4i to 4i + 3 of every 32), so that two levels of the tree stay inside a lane and the other three
 // go over eight heads at once. The sum over the heads has to be in their order: a lane does it for one pool, a tile later, so
 // that one barrier a tile is enough.
-DEV void index_scores_128(const float* queries, const float* weights, const float* pooled, u32 pools, float* scores, u32 heads,
-                          float scale) {
+DEV void index_scores_128(const float* queries, const float* weights, const float* pooled, u32 pools, float* scores, u32* memory,
+                          u32 heads, float scale) {
     const u32 tid = threadIdx.x, lane = tid % WARP, warp = tid / WARP, own_key = lane / 8, place = lane % 8;
     const u32 first_head = warp * INDEX_HEADS;
     const bool works = first_head < heads;
@@ -91,7 +112,9 @@ DEV void index_scores_128(const float* queries, const float* weights, const floa
         float sum = 0.0f;
 #pragma unroll 8
         for (u32 h = 0; h < heads; h++) sum = fmaf(weights[h], shared_at<float>(row + h * 4), sum);
-        if (pool < pools) scores[pool] = scale * sum;
+        const float score = scale * sum;
+        if (pool < pools) scores[pool] = score;
+        count_upper(memory, score, pool < pools);
     };
     u32 turn = 0;
     fetch(blockIdx.x, 0);
@@ -131,8 +154,8 @@ DEV void index_scores_128(const float* queries, const float* weights, const floa
 }
 
 // Any sizes: a warp a pool.
-DEV void index_scores_any(const float* queries, const float* weights, const float* pooled, u32 pools, float* scores, u32 heads,
-                          u32 dim, float scale) {
+DEV void index_scores_any(const float* queries, const float* weights, const float* pooled, u32 pools, float* scores, u32* memory,
+                          u32 heads, u32 dim, float scale) {
     const u32 warps = blockDim.x / WARP;
     for (u32 p = blockIdx.x * warps + threadIdx.x / WARP; p < pools; p += gridDim.x * warps) {
         const float* key = pooled + size_t(p) * dim;
@@ -143,14 +166,17 @@ DEV void index_scores_any(const float* queries, const float* weights, const floa
             const float product = warp_sum(dim, [&](u32 i, float s) { return fmaf(query[i], key[i], s); });
             sum = fmaf(weights[h], not_negative(product), sum);
         }
-        if (threadIdx.x % WARP == 0) scores[p] = scale * sum;
+        const float score = scale * sum;
+        if (threadIdx.x % WARP > 0) continue;
+        scores[p] = score;
+        atomicAdd(memory + HISTOGRAM + (order_of(score) >> 21), 1u);
     }
 }
 
 // ---- the choice
 //
-// A radix select on keys whose order as unsigned numbers is that of rank_of, turned round: the smallest are the best. Many
-// blocks count them by their upper 11 bits. In a second kernel every block looks up for itself the bin that the k-th best is in
+// A radix select on keys whose order as unsigned numbers is that of rank_of, turned round: the smallest are the best. The scores'
+// kernel counts them by their upper 11 bits. In a second kernel every block looks up for itself the bin that the k-th best is in
 // (8 KB that L2 has), and marks what lies before that bin and what is in it, a bit each. The block that ends last finds the
 // k-th best among those in the bin, some percent of all as a rule, and writes the chosen ones ascending.
 //
@@ -161,15 +187,12 @@ DEV void index_scores_any(const float* queries, const float* weights, const floa
 constexpr u32 CHOICE_THREADS = 1024;
 // Blocks of that many threads that a processor must have room for: where it can, one begins beside those of the kernels before.
 constexpr u32 CHOICE_ROOM = __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000 ? 2 : 1;
-constexpr u32 BINS = 2048;
 constexpr u32 AHEAD = 2;     // scores of a thread that are under way
 constexpr u32 ALONE = 4096;  // pools up to which one block marks all: a fence and a count of blocks take longer than that
 constexpr u32 LISTED = BINS;  // of those in the bin, what shared memory holds
 static_assert(CHOICE_THREADS >= BINS / 4, "a thread reads four bins");
 
-// Words of the choice's memory; those before MAPS are zero before the first launch and again after each.
-constexpr u32 CHOSEN = 1;  // blocks that have ended
-constexpr u32 HISTOGRAM = 64;
+// Of the choice's memory, behind what is zero.
 constexpr u32 MAPS = HISTOGRAM + BINS;  // 32 pools before the bin, the same in it; after all of these a list of pools
 
 // Places in shared memory.
@@ -179,17 +202,10 @@ constexpr u32 AT_FOUND = AT_TOTALS + WARP * 4;
 constexpr u32 AT_GROUPS = AT_FOUND + 16;  // counts of 16 bins each
 constexpr u32 DIGIT = 128 * 4;
 constexpr u32 AT_DIGITS = AT_GROUPS + DIGIT;  // three of 7 bits
-constexpr u32 COUNT_SHARED = AT_GROUPS;
 constexpr u32 CHOICE_SHARED = AT_GROUPS + 4096;  // what the choice of rows (index_rows.cuh) takes; AT_DIGITS + 3 * DIGIT is less
 static_assert(AT_DIGITS + 3 * DIGIT <= CHOICE_SHARED && AT_GROUPS % 16 == 0, "counts of digits are read by fours");
 
 DEV u32 choice_key(float score) { return u32(rank_of(score)) ^ 0x80000000u; }
-
-// ~choice_key(score), in fewer instructions: smaller is better.
-DEV u32 order_of(float score) {
-    const u32 word = __float_as_uint(score + 0.0f);
-    return score != score ? ALL : word ^ (~u32(i32(word) >> 31) & 0x7fffffffu);
-}
 
 // What lies before this thread's value in the sum over the block's threads, and the whole sum. A function of its own: it is
 // called three times, and a call is quicker than instructions that are not there yet.
@@ -227,23 +243,6 @@ DEV float4 load_fresh4(const float* from) {
     float4 v;
     asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from) : "memory");
     return v;
-}
-
-// Counts this block's scores by their upper 11 bits; bins begin at 0. `score` is the first of this thread's, if there is one.
-DEV void count_upper(const float* scores, float score, u32 pools, u32* memory) {
-    const u32 stride = gridDim.x * blockDim.x;
-#pragma unroll 1
-    for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < pools;) {
-        atomicAdd(&shared_at<u32>(AT_BINS + (order_of(score) >> 21) * 4), 1u);
-        i += stride;
-        if (i < pools) score = scores[i];
-    }
-    __syncthreads();
-#pragma unroll 1
-    for (u32 i = threadIdx.x; i < BINS; i += blockDim.x) {
-        const u32 count = shared_at<u32>(AT_BINS + i * 4);
-        if (count > 0) atomicAdd(memory + HISTOGRAM + i, count);
-    }
 }
 
 // Which of up to 128 counts in shared memory, `lanes` times four, the `want`-th of what they count is in; `want` becomes its
@@ -435,7 +434,7 @@ DEV void write_chosen(const Last& last, u32 key, u32 ties, u32 equal, u32* selec
     }
 }
 
-// All blocks, after `count_upper`. Counts of digits are 0. The position and the histogram come at the same time, and the scores
+// All blocks, after the scores have been counted. Counts of digits are 0. The position and the histogram come at the same time, and the scores
 // while the bin is looked up.
 DEV void choose_best(const u32* scores, const Turn* turns, u32 kpool, u32 top, u32* selected, u32* memory, u32 capacity) {
     const u32 position = turn_of(turns).position;

@@ -40,8 +40,7 @@ static void scores(u32 heads, u32 dim, u32 kpool, u32 top, u32 first, u32 n, u64
             const float* own = queries.data() + extra + size_t(row) * query_row;
             const std::vector<float> aligned(own, own + heads * dim);
             launch(one::index_scores, 3, 128, 2 * 32 * 128 * 4 + 2 * 32 * 33 * 4, aligned.data(),
-                   weights.data() + size_t(row) * weight_row, pooled.data(), &turn, want.data(), 0, 0, capacity, heads, dim, kpool, top, scale);
-            launch(one::top_count, 2, 512, one::COUNT_SHARED, want.data(), &turn, counts.data(), kpool, top, capacity, 0);
+                   weights.data() + size_t(row) * weight_row, pooled.data(), &turn, want.data(), counts.data(), 0, 0, 0, capacity, heads, dim, kpool, top, scale);
             launch(one::top_choose, 1, 1024, one::CHOICE_SHARED, want.data(), &turn, want_pools.data(), counts.data(), kpool, top, capacity, 0);
             for (u32 i = 0; i < top; i++) {
                 if (pools[size_t(row) * top + i] != want_pools[i] && !bad++) printf("pool row %u %u: %u not %u\n", row, i, pools[size_t(row) * top + i], want_pools[i]);
@@ -110,7 +109,10 @@ static void choose_decode(u32 pools, u32 top, Scores kind, u64 seed, u32 blocks 
     for (u32 row = 0; row < n; row++) std::fill_n(memory.begin() + row * words, 64 + 2048, 0u);
     bool good = true, zero = true;
     for (u32 again = 0; again < 2; again++) {
-        launch(one::top_count, dim3(64, 1, n), 512, one::COUNT_SHARED, score.data(), turns, memory.data(), 4u, top, capacity, words);
+        for (u32 row = 0; row < n; row++) {
+            if (pools - row <= top) continue;
+            for (u32 i = 0; i < pools - row; i++) memory[row * words + one::HISTOGRAM + (one::order_of(score[size_t(row) * capacity + i]) >> 21)]++;
+        }
         launch(one::top_choose, dim3(blocks, 1, n), one::CHOICE_THREADS, one::CHOICE_SHARED, score.data(), turns, got.data(), memory.data(), 4u, top, capacity, words);
         for (u32 row = 0; row < n; row++) {
             const u32 here = pools - row;

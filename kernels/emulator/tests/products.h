@@ -113,7 +113,7 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double, std::t
             u32 smem = up((f.grid + (strcmp(f.name, "iq2_s") ? f.signs : 0)) * copies * 4, 16) + 2 * (TM * rp + TN * (256 + (wide ? 4 : 32))) + TN * (minima ? 40 : 8);
             if (small == 3) {
                 const u32 stages = wide ? (ROOM > 99 ? 3 : 2) : 2;
-                smem = stages * (32 * (((4 * by + 30) / 16 | 1) * 16) + 8192 + 128 * (wide ? 1 : 8)) + 4160 + (minima ? 1024 : 0);
+                smem = stages * (32 * (((4 * by + 30) / 16 | 1) * 16) + 8192 + 128 * (wide ? 1 : 8)) + 4192 + (minima ? 1024 : 0);
             }
             if (c.columns == 70) printf("%s smem %u %s\n", f.name, smem, small == 0 ? "big" : small == 1 ? "small" : small == 2 ? "double" : small == 3 ? "few" : "few, book");
             u32 ny = c.experts ? nt + 1 : (outs + TN - 1) / TN;

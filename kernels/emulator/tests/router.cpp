@@ -82,7 +82,49 @@ void one(const char* name, K kernel, u32 experts, u32 width, u32 k, u32 blocks, 
     check("ended is 0 again", ended == 0);
 }
 
+// Several rows at once against each alone.
+void together(u32 experts, u32 width, u32 k, u32 blocks, u32 rows, u64 seed) {
+    Random r(seed);
+    std::vector<float> w = r.normals(size_t(experts) * width, 0.05f), x = r.normals(size_t(rows) * width), bias = r.normals(experts, 0.1f);
+    std::vector<emu::u64> table(experts);
+    for (u32 e = 0; e < experts; e++) table[e] = 0x1000 * (e + 1) + e % 3;
+    struct Out {
+        std::vector<float> logits, weights, gates;
+        std::vector<emu::u64> slots;
+        std::vector<u32> ids, uses, ended;
+    };
+    const std::vector<float> gates = r.normals(20 * rows, 2.0f);
+    Out got, want;
+    for (Out* o : {&got, &want}) {
+        *o = {std::vector<float>(experts * rows, -1), std::vector<float>(k * rows, -1), gates, std::vector<emu::u64>(k * rows),
+              std::vector<u32>(k * rows), std::vector<u32>(experts, 3), std::vector<u32>(rows, 0)};
+    }
+    auto of = [&](Out& o, u32 row, u32 n) {
+        return router::Router{w.data(), &x[size_t(row) * width], &o.logits[row * experts], bias.data(), (const router::u64*)table.data(),
+                              &o.ids[row * k], &o.weights[row * k], (router::u64*)&o.slots[row * k], o.uses.data(), &o.ended[row],
+                              &o.gates[20 * row], experts, width, k, 2.5f, 20, 1e-6f, n};
+    };
+    const u32 parts = (width + 255) / 256;
+    u32 stride = 1;
+    while (stride < parts) stride *= 2;
+    const u32 sums = (experts + blocks - 1) / blocks * stride * 4, choice = (experts + 31) / 32 * 256 + k * 4;
+    for (u32 row = 0; row < rows; row++) launch(router::router, blocks + 1, 512, std::max(sums, choice), of(want, row, 1));
+    launch(router::router_logits, blocks, 512, sums * rows, of(got, 0, rows));
+    launch(router::router_choose, {2, 1, rows}, 512, choice, of(got, 0, rows));
+    printf("%u rows: %u experts, %u wide, %u blocks\n", rows, experts, width, blocks);
+    same("logits", got.logits, want.logits);
+    same("ids", got.ids, want.ids);
+    same("weights", got.weights, want.weights);
+    same("slots", got.slots, want.slots);
+    same("uses", got.uses, want.uses);
+    same("gates", got.gates, want.gates);
+}
+
 int main() {
+    together(288, 4096, 8, 132, 8, 21);
+    together(33, 700, 5, 7, 3, 22);
+    together(7, 8500, 7, 1, 2, 23);
+    together(600, 300, 8, 11, 4, 24);
     one<router::Router>("sm_90", router::router, 256, 2048, 8, 64, 1);
     one<router::Router>("sm_90", router::router, 288, 4096, 8, 132, 4);
     one<router::Router>("sm_90", router::router, 33, 700, 5, 7, 2);

@@ -86,6 +86,10 @@ pub(super) struct Site {
     pub hc_eps: f32,
     /// Comb's logits are left for the router.
     pub later: u32,
+    pub q: u64,
+    pub q_scale: u64,
+    pub q2: u64,
+    pub q2_scale: u64,
 }
 
 /// Sequences of a pass at most (kernels/glm/begin.cu).
@@ -146,6 +150,8 @@ pub(super) struct Router {
     pub scale: f32,
     pub sinkhorn: u32,
     pub hc_eps: f32,
+    pub rows: u32,
+    pub reserved: u32,
 }
 
 /// A step draws nothing; only faults are told.
@@ -214,9 +220,9 @@ pub(super) struct Begins {
 // The sizes that the compiler of the device code gives the same structures.
 const _: () = assert!(size_of::<Task>() == 80);
 const _: () = assert!(size_of::<Tasks>() == MAX_TASKS * 80 + 4 * (2 * MAX_TASKS + 1) + 20);
-const _: () = assert!(size_of::<Site>() == 160);
+const _: () = assert!(size_of::<Site>() == 192);
 const _: () = assert!(size_of::<Kda>() == 144);
-const _: () = assert!(size_of::<Router>() == 112);
+const _: () = assert!(size_of::<Router>() == 120);
 const _: () = assert!(size_of::<Drawing>() == 72);
 const _: () = assert!(size_of::<Begin>() == 184);
 const _: () = assert!(size_of::<Begins>() == 8 * 184);

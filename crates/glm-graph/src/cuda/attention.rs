@@ -11,12 +11,9 @@ use crate::state::Kv;
 // Of kernels/include/indexer.cuh and attend.cuh.
 const INDEX_THREADS: u32 = 128;
 const INDEX_SMEM: u32 = 2 * 32 * 128 * 4 + 2 * 32 * 33 * 4;
-const COUNT_THREADS: u32 = 512;
-const COUNT_BLOCKS: u32 = 64;
-const COUNT_SMEM: u32 = 2048 * 4 + 32 * 4 + 16;
 const CHOICE_THREADS: u32 = 1024;
 const CHOICE_BLOCKS: u32 = 32;
-const CHOICE_SMEM: u32 = COUNT_SMEM + 2 * (16 * 1024 / 32) * 4;
+const CHOICE_SMEM: u32 = 2048 * 4 + 32 * 4 + 16 + 2 * (16 * 1024 / 32) * 4;
 const SCORE_THREADS: u32 = 512;
 /// Heads that a block of scores takes at most.
 const SCORE_HEADS: u32 = 32;
@@ -108,6 +105,8 @@ impl Pass<'_> {
             .pointer(self.at(cache.pooled))
             .pointer(self.at(s.turns))
             .pointer(self.at(s.pool_scores))
+            .pointer(self.at(s.counts))
+            .u32(words)
             .u32((queries + c.index_heads * c.index_dim) as u32)
             .u32(dsa_width(c) as u32)
             .u32(capacity)
@@ -127,14 +126,17 @@ impl Pass<'_> {
         if self.ctx < (c.top_pools() + 1) * c.kpool {
             return Ok(());
         }
-        let (scores, turns, counts) = (self.at(s.pool_scores), self.at(s.turns), self.at(s.counts));
-        let numbers = |args: Args| args.u32(kpool).u32(top).u32(capacity).u32(words);
-        let args = numbers(Args::new().pointer(scores).pointer(turns).pointer(counts));
-        let some = grid(COUNT_BLOCKS, COUNT_THREADS, COUNT_SMEM);
-        self.put("top count", &self.kernels.dsa.count, some, args)?;
-        let args = Args::new().pointer(scores).pointer(turns).pointer(self.at(s.pools)).pointer(counts);
-        let some = grid(CHOICE_BLOCKS, CHOICE_THREADS, CHOICE_SMEM);
-        self.put("top choose", &self.kernels.dsa.choose, some, numbers(args))
+        let args = Args::new()
+            .pointer(self.at(s.pool_scores))
+            .pointer(self.at(s.turns))
+            .pointer(self.at(s.pools))
+            .pointer(self.at(s.counts))
+            .u32(kpool)
+            .u32(top)
+            .u32(capacity)
+            .u32(words);
+        let grid = grid(CHOICE_BLOCKS, CHOICE_THREADS, CHOICE_SMEM);
+        self.put("top choose", &self.kernels.dsa.choose, grid, args)
     }
 
     /// From queries to mixed latents.

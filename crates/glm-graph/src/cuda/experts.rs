@@ -38,17 +38,27 @@ impl Pass<'_> {
             scale: c.expert_scale,
             sinkhorn: c.sinkhorn as u32,
             hc_eps: c.hc_eps,
+            rows: rows.n,
+            reserved: 0,
         };
-        // Two blocks fit on a multiprocessor.
-        let each = (2 * self.room.processors / rows.n).max(1);
-        let blocks = each.min(self.room.processors).min(c.experts as u32);
+        let args = || Args::new().value(&args);
+        let blocks = self.room.processors.min(c.experts as u32);
         let rows_of_block = c.experts.div_ceil(blocks as usize);
         let parts = rows_of_block * c.hidden.div_ceil(256).next_power_of_two() * 4;
         // Keys of warps of 32 experts, and a score a rank.
-        let choice = c.experts.div_ceil(32) * 256 + c.experts_used * 4;
-        let grid = Grid::of([blocks + u32::from(gates != 0), 1, rows.n], [THREADS, 1, 1]);
-        let grid = grid.with_smem(parts.max(choice) as u32).early();
-        self.put("router", &self.kernels.router, grid, Args::new().value(&args))
+        let choice = (c.experts.div_ceil(32) * 256 + c.experts_used * 4) as u32;
+        let beside = u32::from(gates != 0);
+        let of_all = parts as u32 * rows.n;
+        if rows.n == 1 || of_all > self.room.smem {
+            let grid = Grid::of([blocks + beside, 1, rows.n], [THREADS, 1, 1]);
+            let grid = grid.with_smem(choice.max(parts as u32)).early();
+            return self.put("router", &self.kernels.router, grid, args());
+        }
+        // A weight is read once for all rows. The block that ends last would have all of them to choose for.
+        let grid = Grid::new(blocks, THREADS).with_smem(of_all).early();
+        self.put("router", &self.kernels.router_logits, grid, args())?;
+        let grid = Grid::of([1 + beside, 1, rows.n], [THREADS, 1, 1]).with_smem(choice).early();
+        self.put("route", &self.kernels.router_choose, grid, args())
     }
 
     /// The chosen experts and the shared one: all gates and ups, then all downs.

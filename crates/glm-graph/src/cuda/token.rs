@@ -215,6 +215,7 @@ impl Pass<'_> {
             x: self.at(s.x),
             faults: self.at(s.fault),
             later,
+            rounded: [[0; 2]; 2],
         };
         self.put_site(layer, site, &rows)
     }

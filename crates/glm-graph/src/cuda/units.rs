@@ -48,7 +48,7 @@ pub(super) static ROUTER: Unit = Unit {
     name: "router",
     source: device_code!("glm/router.cu"),
     headers: &[ACTIVATION, BASE, CANON, LAST, ORDER, SINKHORN, TURN],
-    entries: &["router"],
+    entries: &["router", "router_logits", "router_choose"],
 };
 
 /// What a row adds to the caches of latent attention.
@@ -64,7 +64,7 @@ pub(super) static DSA_INDEX: Unit = Unit {
     name: "dsa_index",
     source: device_code!("glm/dsa_index.cu"),
     headers: &[BASE, CANON, DOTS, ATTEND, INDEXER, TURN],
-    entries: &["index_scores", "top_count", "top_choose"],
+    entries: &["index_scores", "top_choose"],
 };
 
 /// Attention.
@@ -110,7 +110,7 @@ pub(super) static SITE_ROWS: Unit = Unit {
 pub(super) static DSA_ROWS_PREPARE: Unit = Unit {
     name: "dsa_rows_prepare",
     source: device_code!("rows/dsa_rows_prepare.cu"),
-    headers: &[BASE, CANON, DOTS, ATTEND, INDEXER],
+    headers: &[BASE, CANON, DOTS, ATTEND, INDEXER, TURN],
     entries: &["dsa_rows_prepare", "dsa_rows_pool"],
 };
 
@@ -118,7 +118,7 @@ pub(super) static DSA_ROWS_PREPARE: Unit = Unit {
 pub(super) static DSA_ROWS_INDEX: Unit = Unit {
     name: "dsa_rows_index",
     source: device_code!("rows/dsa_rows_index.cu"),
-    headers: &[BASE, CANON, DOTS, ATTEND, INDEXER, TILE_ROWS, INDEX_ROWS],
+    headers: &[BASE, CANON, DOTS, ATTEND, INDEXER, TURN, TILE_ROWS, INDEX_ROWS],
     entries: &["index_rows_scores", "top_rows_choose"],
 };
 

@@ -191,7 +191,7 @@ fn few_shape(quants: &[Quant], wide: bool, room: u32) -> RowsShape {
 /// Shared memory of a block of so many rows, parts of a stage and stages.
 fn few_smem(quant: Quant, rows: u32, parts: u32, stages: u32) -> u32 {
     let sums = if has_minima(quant) { 256 * parts } else { 0 };
-    stages * (rows * raw_pitch(parts * step_bytes(quant)) + parts * (2048 + 32 * scales(quant))) + 4160 + sums
+    stages * (rows * raw_pitch(parts * step_bytes(quant)) + parts * (2048 + 32 * scales(quant))) + 4192 + sums
 }
 
 /// Bytes from one row's raw bytes to the next (kernels/include/rows_product.cuh).

@@ -17,7 +17,7 @@ use quant_kernels::cuda::DriverError;
 
 pub(super) use kernels::RowsKernels;
 pub(super) use places::{FEWEST_ROWS, MOST_ROWS, SpanPlaces};
-use product::Vectors;
+use product::{Done, Vectors};
 
 use super::scratch::{dsa_width, kda_width};
 use super::token::{Pass, StepBuffers};
@@ -78,14 +78,20 @@ impl Span<'_> {
     pub(super) fn head(&self, from: usize, n: usize) -> Result<(), DriverError> {
         let p = self.places;
         let w = &self.pass.weights.output;
-        let x =
-            Vectors { rows: n, from, ..self.vectors(self.pass.behind(p.x, from * w.cols), w.cols, w.cols) };
+        let x = Vectors { x: self.pass.behind(p.x, from * w.cols), rows: n, from, ..self.normed() };
         self.products("head", &x, &[self.product(w, self.pass.at(p.logits), w.rows)])
     }
 
     /// One vector a row, `stride` values apart.
     fn vectors(&self, x: u64, stride: usize, k: usize) -> Vectors {
-        Vectors { x, stride, k, rows: self.rows, parts: 1, share: 1, from: 0, gate: None }
+        Vectors { x, stride, k, rows: self.rows, parts: 1, share: 1, from: 0, gate: None, done: None }
+    }
+
+    /// The normed input of a layer's part, which sites of a row of each of several sequences round themselves.
+    fn normed(&self) -> Vectors {
+        let (hidden, done) = (self.pass.config.hidden, Done { both: true, earlier: false });
+        let done = if self.sites_of_each() && self.has_room_for_both() { Some(done) } else { None };
+        Vectors { done, ..self.vectors(self.pass.at(self.places.x), hidden, hidden) }
     }
 
     /// Products of the matrices `list` with the normed input, side by side in rows of `width` values at `to`.
@@ -129,7 +135,7 @@ impl Span<'_> {
         let (c, p) = (self.pass.config, self.places);
         let (inner, d) = (c.kda_inner(), c.kda_dim);
         let width = kda_width(c);
-        let x = self.vectors(self.pass.at(p.x), c.hidden, c.hidden);
+        let x = self.normed();
         self.side_by_side("kda in", &x, &w.first.each_ref(), self.pass.at(p.first), width)?;
         // The low ranks of both gates are neighbours.
         let low = self.pass.behind(p.first, 3 * inner);
@@ -150,7 +156,7 @@ impl Span<'_> {
         let (c, p) = (self.pass.config, self.places);
         let queries = c.heads * c.key_dim;
         let all = queries + c.index_heads * c.index_dim;
-        let x = self.vectors(self.pass.at(p.x), c.hidden, c.hidden);
+        let x = self.normed();
         self.side_by_side("dsa in", &x, &w.first.each_ref(), self.pass.at(p.first), dsa_width(c))?;
         match self.whose {
             Whose::One(first) => self.dsa_prepare(w, first)?,
@@ -183,7 +189,7 @@ impl Span<'_> {
 
     fn ffn(&self, layer: usize, block: &BlockPlaces, turn: usize) -> Result<Pending, DriverError> {
         let (c, p) = (self.pass.config, self.places);
-        let x = self.vectors(self.pass.at(p.x), c.hidden, c.hidden);
+        let x = self.normed();
         match &block.ffn {
             FfnPlaces::Dense(w) => {
                 self.products("dense gate, up", &x, &self.gate_and_up(w, p.wide))?;

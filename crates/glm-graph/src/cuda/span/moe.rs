@@ -8,7 +8,7 @@ use quant_kernels::cuda::{Args, DriverError, Grid};
 
 use super::super::experts::Chosen;
 use super::super::weights::{InSlot, MoePlaces, Placed};
-use super::product::{ByExpert, Group, RowsProduct, Vectors};
+use super::product::{ByExpert, Done, Group, RowsProduct, Vectors};
 use super::{Span, Whose};
 
 /// Threads of a block that routes a row.
@@ -127,10 +127,14 @@ impl Span<'_> {
     fn experts_of_turns(&self, layer: usize, w: &MoePlaces, x: &Vectors) -> Result<(), DriverError> {
         let (pass, p, rows) = (&self.pass, self.places, self.buffers());
         let at = Chosen { x: rows.x, wide: pass.at(p.wide), y: pass.at(p.experts) };
+        // The shared expert's products begin where the routed ones' blocks end, each before the others have.
         pass.gates_and_ups_of_rows(layer, w, &at, &rows)?;
-        self.products("shared gate, up", x, &self.gate_and_up(&w.shared, p.shared))?;
+        let x = Vectors { done: x.done.map(|done| Done { earlier: true, ..done }), ..*x };
+        self.products("shared gate, up", &x, &self.gate_and_up(&w.shared, p.shared))?;
+        let (h, down) = self.down_of(&w.shared, p.shared, pass.config.clamp_shared[layer]);
+        let h = self.rounded(h, &[down])?;
         pass.downs_of_rows(layer, w, &at, &rows)?;
-        self.down("shared down", &w.shared, p.shared, pass.config.clamp_shared[layer])
+        self.products("shared down", &h, &[down])
     }
 
     /// The shared expert's output in `y` takes the weighted others. The streams could as well take them where they read `y`, but each

@@ -36,6 +36,17 @@ pub(super) struct Vectors {
     pub(super) from: usize,
     /// Where up begins and its clamp, if the vectors are SwiGLU of `x` and it.
     pub(super) gate: Option<(u64, f32)>,
+    /// That they have been rounded to bytes.
+    pub(super) done: Option<Done>,
+}
+
+/// How vectors have been rounded.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Done {
+    /// For both families, the second behind the first; or for the one that is wanted.
+    pub(super) both: bool,
+    /// Before the last kernel let its successor begin.
+    pub(super) earlier: bool,
 }
 
 /// The columns of a product when they are not all rows in order: pairs of a row and a rank, by expert.
@@ -78,8 +89,8 @@ pub(super) struct RowsProduct {
 enum Before {
     /// Something that it has to wait for.
     Any,
-    /// Products of the same vectors that let their successor begin once these were rounded.
-    Products,
+    /// Products that let their successor begin once its vectors were rounded: so many blocks of so many tiles each.
+    Products { blocks: u32, tall: u32 },
 }
 
 /// `RowsTask` of kernels/include/products.cuh.
@@ -193,27 +204,32 @@ impl Span<'_> {
         wide: Place,
         limit: f32,
     ) -> Result<(), DriverError> {
+        let (h, down) = self.down_of(w, wide, limit);
+        self.products(what, &h, &[down])
+    }
+
+    /// The vectors that down meets, and down.
+    pub(super) fn down_of(&self, w: &SwiGluPlaces, wide: Place, limit: f32) -> (Vectors, RowsProduct) {
         let (wide, ff) = (self.pass.at(wide), w.gate.rows);
         let up = wide + 4 * ff as u64;
         let h = Vectors { gate: Some((up, limit)), ..self.vectors(wide, 2 * ff, ff) };
-        self.products(what, &h, &[self.product(&w.down, self.pass.at(self.places.y), w.down.rows)])
+        (h, self.product(&w.down, self.pass.at(self.places.y), w.down.rows))
     }
 
     /// Multiplies matrices with the same vectors, which are rounded once for each family of formats.
     pub(super) fn groups(&self, x: &Vectors, groups: &[Group<'_>]) -> Result<(), DriverError> {
-        let wanted = |family: Family| {
-            let of_family = move |product: &&RowsProduct| product.quant.family() == Some(family);
-            groups.iter().any(|group| group.list.iter().any(|product| of_family(&product)))
-        };
-        // Few vectors are rounded for both families at once, the second time behind the first. Narrow matrices are small: wide
-        // ones begin beside them.
-        let both = wanted(Family::Wide) && wanted(Family::Narrow) && 2 * self.rows <= self.places.rows;
-        if both {
+        // Few vectors are rounded for both families at once, the second time behind the first. Narrow matrices are small: they are
+        // multiplied where wide ones leave room.
+        let both = x.done.map_or_else(|| self.wants_both(groups), |done| done.both);
+        if both && x.done.is_none() {
             self.round(x, &[Family::Wide, Family::Narrow])?;
         }
-        let mut before = Before::Any;
-        for family in [Family::Narrow, Family::Wide, Family::Float] {
-            let mut is_rounded = both && family != Family::Float;
+        let mut before = match x.done {
+            Some(Done { earlier: true, .. }) => Before::Products { blocks: 0, tall: 0 },
+            _ => Before::Any,
+        };
+        for family in [Family::Wide, Family::Narrow, Family::Float] {
+            let mut is_rounded = (both || x.done.is_some()) && family != Family::Float;
             for group in groups {
                 let of_family = |product: &RowsProduct| product.quant.family() == Some(family);
                 let some: Vec<_> = group.list.iter().copied().filter(of_family).collect();
@@ -232,6 +248,33 @@ impl Span<'_> {
             }
         }
         Ok(())
+    }
+
+    fn wants_both(&self, groups: &[Group<'_>]) -> bool {
+        let wants = |family: Family| {
+            groups.iter().any(|group| group.list.iter().any(|product| product.quant.family() == Some(family)))
+        };
+        wants(Family::Wide) && wants(Family::Narrow) && self.has_room_for_both()
+    }
+
+    /// Whether vectors of all rows, rounded twice, have a place.
+    pub(super) fn has_room_for_both(&self) -> bool {
+        2 * self.rows <= self.places.rows
+    }
+
+    /// The vectors that `list` meets, rounded now: other kernels come before its products.
+    pub(super) fn rounded(&self, x: Vectors, list: &[RowsProduct]) -> Result<Vectors, DriverError> {
+        let both = self.wants_both(&[Group { what: "", list, experts: None }]);
+        let families = [Family::Wide, Family::Narrow];
+        let wanted = families
+            .into_iter()
+            .filter(|family| list.iter().any(|product| product.quant.family() == Some(*family)));
+        let wanted: Vec<_> = wanted.collect();
+        if wanted.is_empty() || (wanted.len() == 2 && !both) {
+            return Ok(x);
+        }
+        self.round(&x, &wanted)?;
+        Ok(Vectors { done: Some(Done { both, earlier: true }), ..x })
     }
 
     /// Rounds the vectors to bytes for one family or two, or makes the f32 vectors that float weights meet.
@@ -280,7 +323,7 @@ impl Span<'_> {
     }
 
     /// Where rounded vectors and their scales are; or, when they are rounded for two families at once, the second one's.
-    fn rounded_at(&self, x: &Vectors, second: bool) -> [u64; 2] {
+    pub(super) fn rounded_at(&self, x: &Vectors, second: bool) -> [u64; 2] {
         let (p, (pitch, scales)) = (self.places, rounded(x.k));
         let before = if second { x.rows * x.parts } else { 0 };
         [self.pass.at(p.bytes) + (before * pitch) as u64, self.pass.behind(p.scales, before * scales)]
@@ -302,7 +345,7 @@ impl Span<'_> {
         let columns = experts.map_or(x.rows, |experts| experts.pairs.div_ceil(self.pass.config.experts));
         let shape = self.shape(&quants, columns, x, list, experts.is_some());
         let mut tasks: Box<RowsTasks> = Box::new(Zeroable::zeroed());
-        tasks.tall = if shape.waits && experts.is_none() { self.tall(x, list, &shape) } else { 1 };
+        tasks.tall = if shape.waits && experts.is_none() { self.tall(x, list, &shape, before) } else { 1 };
         let rows_of_block = shape.rows * tasks.tall;
         let (mut blocks, mut bytes) = (0, 0);
         for (i, product) in list.iter().enumerate() {
@@ -328,11 +371,12 @@ impl Span<'_> {
         let mut grid = Grid::of([blocks, tiles, 1], [shape.threads, 1, 1]).with_smem(shape.smem);
         if shape.waits {
             grid = grid.early();
-            tasks.apart = u32::from(before == Before::Products && experts.is_none());
+            tasks.apart = u32::from(before != Before::Any && experts.is_none());
         }
         let kernel = self.pass.kernels.rows.product(family, shape.entry);
         self.pass.put_bytes(group.what, kernel, grid, Args::new().value(&*tasks), bytes)?;
-        Ok(if shape.waits && tasks.apart == 0 { Before::Products } else { Before::Any })
+        let lets = shape.waits && tasks.apart == 0;
+        Ok(if lets { Before::Products { blocks, tall: tasks.tall } } else { Before::Any })
     }
 
     fn task(
@@ -391,9 +435,17 @@ impl Span<'_> {
         other.unwrap_or(shape)
     }
 
-    /// Tiles of rows that a block has, so that all blocks are at work at once, two a multiprocessor.
-    fn tall(&self, x: &Vectors, list: &[RowsProduct], shape: &RowsShape) -> u32 {
-        tiles(x, list, shape).div_ceil(2 * self.pass.room.processors).max(1)
+    /// Tiles of rows that a block has, so that all blocks are at work at once, two a multiprocessor. Blocks that begin beside others
+    /// have what these leave, if they do not take longer for it.
+    fn tall(&self, x: &Vectors, list: &[RowsProduct], shape: &RowsShape, before: Before) -> u32 {
+        let (all, places) = (tiles(x, list, shape), 2 * self.pass.room.processors);
+        if let Before::Products { blocks, tall } = before
+            && blocks < places
+            && all.div_ceil(places - blocks) <= tall
+        {
+            return all.div_ceil(places - blocks).max(1);
+        }
+        all.div_ceil(places).max(1)
     }
 
     /// Cuts every expert's pairs into tiles of a block's columns, unless they are; returns how many there may be.

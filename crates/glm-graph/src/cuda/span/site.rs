@@ -132,6 +132,8 @@ impl Span<'_> {
         later: bool,
     ) -> Result<(), DriverError> {
         let (pass, p, s) = (&self.pass, self.places, self.pass.scratch);
+        let x = self.normed();
+        let rounded = x.done.map(|_| [self.rounded_at(&x, false), self.rounded_at(&x, true)]);
         let rows = SiteBuffers {
             n: self.rows as u32,
             mode,
@@ -145,6 +147,7 @@ impl Span<'_> {
             x: pass.at(p.x),
             faults: pass.at(p.faults),
             later,
+            rounded: rounded.unwrap_or_default(),
         };
         pass.put_site(layer, site, &rows)
     }
