@@ -1,16 +1,18 @@
 // What a new row of each sequence adds to its state of latent attention (model-spec 4.1 to 4.3): the normed query input, its latents,
 // its index key and gate, and the pooled key if it completes a pool. Rows of products are `width` values apart.
 #include "indexer.cuh"
+#include "sinkhorn.cuh"
 #include "turn.cuh"
 
-// Three blocks a row, each for one of the three; they share nothing. Shared memory: floats, a block of 256 of the longer of rank and
+// Three blocks a row, each for one of the three; they share nothing. A fourth finishes the gates of the site before. Shared memory: floats, a block of 256 of the longer of rank and
 // latent each, or the index dim.
 extern "C" __global__ void __launch_bounds__(256, 1)
     dsa_prepare(const float* q_a, const float* kv_a, const float* keys, const float* gates, const float* q_norm,
                 const float* kv_norm, const float* k_norm, const float* k_bias, const float* ape, const Turn* turns, float* low,
                 u8* latents, float* open_keys, float* open_gates, float* pooled, u32 width, u32 rank, u32 latent, u32 dim, u32 kpool,
-                u32 half, float rms_eps, float ln_eps) {
+                u32 half, float rms_eps, float ln_eps, float* site_gates, u32 sinkhorn, float hc_eps) {
     let_successor_begin();
+    if (blockIdx.x == 3) return finish_gates(of_row(site_gates, 20), sinkhorn, hc_eps);
     wait_for_predecessor();
     const Turn turn = turn_of(turns);
     const u32 tid = threadIdx.x, at = turn.position;

@@ -1,7 +1,8 @@
 // One token of each of several sequences in delta attention (model-spec 3.1), a block a head: convolution, gates, the recurrence in
-// its own order, gated norm.
+// its own order, gated norm. With gates there is one block more, which finishes them.
 #include "canon.cuh"
 #include "order.cuh"
+#include "sinkhorn.cuh"
 #include "turn.cuh"
 
 constexpr u32 THREADS = 512;
@@ -25,8 +26,11 @@ struct Kda {
     u32 matrix, history;  // where the layer's matrices and histories begin in a copy, in floats
     u32 heads, d, taps_n, code, first_width, second_width;
     float bound, rms_eps;
+    float* gates;         // [rows][4 + 16]: those of the site before, where comb still is its logits; or null
+    u32 sinkhorn;
+    float hc_eps;
 };
-static_assert(sizeof(Kda) == 144, "crates/glm-graph/src/cuda/abi.rs");
+static_assert(sizeof(Kda) == 160, "crates/glm-graph/src/cuda/abi.rs");
 
 // The parameters of this block's row.
 DEV void take_row(Kda& p) {
@@ -57,6 +61,7 @@ DEV void keep_order() { asm volatile("" ::: "memory"); }
 extern "C" __global__ void __launch_bounds__(128, 3) kda_step128(Kda p) {
     constexpr u32 D = 128;
     let_successor_begin();
+    if (blockIdx.x == p.heads) return finish_gates(of_row(p.gates, 20), p.sinkhorn, p.hc_eps);
     take_row(p);
     const u32 head = blockIdx.x, at = threadIdx.x, channel = head * D + at, all = p.heads * D;
     const u32 q = 0, k = D * 4, decay = 2 * D * 4, raw = 3 * D * 4;
@@ -143,6 +148,7 @@ extern "C" __global__ void __launch_bounds__(128, 3) kda_step128(Kda p) {
 // Heads of any width, any number of taps.
 extern "C" __global__ void __launch_bounds__(THREADS) kda_step(Kda p) {
     let_successor_begin();
+    if (blockIdx.x == p.heads) return finish_gates(of_row(p.gates, 20), p.sinkhorn, p.hc_eps);
     take_row(p);
     const u32 d = p.d, head = blockIdx.x, past = p.taps_n - 1;
     // q, k, v, decay, output: d floats each; then the state, d * d.

@@ -114,16 +114,6 @@ DEV void choose_few(const Router& p, float bias) {
     weigh(p, chosen);
 }
 
-// What the site before left to do of its gates, by a block of its own: a chain of 39 quotients, 2 us, that the end of the site would
-// wait for, and that is ready here long before the experts are chosen.
-DEV void finish_gates(const Router& p) {
-    wait_for_predecessor();
-    if (threadIdx.x >= WARP) return;
-    float* comb = of_row(p.gates, 20) + 4;
-    const float c = comb4(comb[threadIdx.x % 16], p.sinkhorn, p.hc_eps);
-    if (threadIdx.x < 16) comb[threadIdx.x] = c;
-}
-
 // A logit of the partial sums of a row of the block's, `parts` of them, by a warp.
 DEV void put_logit(float* to, u32 row, u32 parts, u32 stride) {
     const u32 lane = threadIdx.x % WARP;
@@ -166,7 +156,7 @@ DEV void sums_of_part(const Router& p, const float (&w)[AHEAD][BLOCK / WARP], co
 extern "C" __global__ void __launch_bounds__(THREADS) router(Router p) {
     let_successor_begin();
     const u32 blocks = gridDim.x - (p.gates ? 1 : 0);
-    if (blockIdx.x == blocks) return finish_gates(p);
+    if (blockIdx.x == blocks) return finish_gates(of_row(p.gates, 20), p.sinkhorn, p.hc_eps);
     p.x = of_row(p.x, p.width), p.logits = of_row(p.logits, p.experts), p.ended = of_row(p.ended, 1);
     p.ids = of_row(p.ids, p.k), p.weights = of_row(p.weights, p.k), p.slots = of_row(p.slots, p.k);
     const u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -267,7 +257,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) router_logits(Router p) {
 // What `router` does after the logits, a block a row of the pass; with gates there is a second one for them.
 extern "C" __global__ void __launch_bounds__(THREADS) router_choose(Router p) {
     let_successor_begin();
-    if (blockIdx.x == 1) return finish_gates(p);
+    if (blockIdx.x == 1) return finish_gates(of_row(p.gates, 20), p.sinkhorn, p.hc_eps);
     p.logits = of_row(p.logits, p.experts);
     p.ids = of_row(p.ids, p.k), p.weights = of_row(p.weights, p.k), p.slots = of_row(p.slots, p.k);
     const float bias = threadIdx.x < p.experts ? p.bias[threadIdx.x] : 0.0f;

@@ -62,3 +62,13 @@ DEV float comb4(float logit, u32 iterations, float eps) {
     for (u32 m = 0; m < 4; m++) sum = sum + __shfl_sync(ALL, c, row + m);
     return sinkhorn4(c / sum + eps, iterations, eps);
 }
+
+// What a site left to do of a row's gates (`Site::later`), by a block of its own of a kernel that comes before the next site: a chain of
+// 39 quotients, 2 us, that the end of the site would wait for.
+DEV void finish_gates(float* gates, u32 iterations, float eps) {
+    wait_for_predecessor();
+    if (threadIdx.x >= WARP) return;
+    float* comb = gates + 4;
+    const float c = comb4(comb[threadIdx.x % 16], iterations, eps);
+    if (threadIdx.x < 16) comb[threadIdx.x] = c;
+}

@@ -162,7 +162,7 @@ static void prepare(u32 rank, u32 latent, u32 dim, u32 kpool, u32 half, std::vec
             const float* y = in.data() + size_t(position) * width;
             launch(oneprep::dsa_prepare, 3, 256, 4 * longest, y, y + rank, y + rank + latent, y + rank + latent + dim, q_norm.data(), kv_norm.data(), k_norm.data(), k_bias.data(),
                    ape.data(), &turn, want_low.data() + size_t(position) * rank, want_latents.data(), want_keys.data(), want_gates.data(), want_pooled.data(), 0, rank, latent, dim,
-                   kpool, half, eps, ln);
+                   kpool, half, eps, ln, (float*)nullptr, 20u, 1e-6f);
         }
         first += n;
         good &= !memcmp(keys.data(), want_keys.data(), keys.size() * 4) && !memcmp(gates.data(), want_gates.data(), gates.size() * 4);

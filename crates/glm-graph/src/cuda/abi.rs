@@ -126,6 +126,9 @@ pub(super) struct Kda {
     pub second_width: u32,
     pub bound: f32,
     pub rms_eps: f32,
+    pub gates: u64,
+    pub sinkhorn: u32,
+    pub hc_eps: f32,
 }
 
 /// The router.
@@ -221,7 +224,7 @@ pub(super) struct Begins {
 const _: () = assert!(size_of::<Task>() == 80);
 const _: () = assert!(size_of::<Tasks>() == MAX_TASKS * 80 + 4 * (2 * MAX_TASKS + 1) + 20);
 const _: () = assert!(size_of::<Site>() == 192);
-const _: () = assert!(size_of::<Kda>() == 144);
+const _: () = assert!(size_of::<Kda>() == 160);
 const _: () = assert!(size_of::<Router>() == 120);
 const _: () = assert!(size_of::<Drawing>() == 72);
 const _: () = assert!(size_of::<Begin>() == 184);

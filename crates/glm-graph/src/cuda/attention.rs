@@ -28,11 +28,11 @@ const MIX_TILE: u32 = 128;
 const WEIGHT_ROW: u32 = (MIX_TILE + 4) * 4;
 
 impl Pass<'_> {
-    pub(super) fn dsa(&self, w: &DsaPlaces) -> Result<(), DriverError> {
+    pub(super) fn dsa(&self, w: &DsaPlaces, gates: u64) -> Result<(), DriverError> {
         let (c, s) = (self.config, self.scratch);
         self.side_by_side("dsa in", &w.first)?;
         let buffers = self.buffers();
-        self.prepare(w, &buffers)?;
+        self.prepare(w, &buffers, gates)?;
         let queries = c.heads * c.key_dim;
         self.products(
             "dsa queries",
@@ -57,8 +57,8 @@ impl Pass<'_> {
         u32::from(self.kv == Kv::F16)
     }
 
-    /// What the rows add to their sequences' caches, and the normed inputs of their queries.
-    pub(super) fn prepare(&self, w: &DsaPlaces, rows: &StepBuffers) -> Result<(), DriverError> {
+    /// What the rows add to their sequences' caches, and the normed inputs of their queries. `gates` as of `kda_step`.
+    pub(super) fn prepare(&self, w: &DsaPlaces, rows: &StepBuffers, gates: u64) -> Result<(), DriverError> {
         let (c, s, cache) = (self.config, self.scratch, &self.slot.caches[w.nth]);
         let part = |at: usize| rows.first + 4 * at as u64;
         let keys = c.q_rank + c.latent;
@@ -85,9 +85,13 @@ impl Pass<'_> {
             .u32(c.kpool as u32)
             .u32(self.is_half())
             .f32(c.rms_eps)
-            .f32(c.ln_eps);
+            .f32(c.ln_eps)
+            .pointer(gates)
+            .u32(c.sinkhorn as u32)
+            .f32(c.hc_eps);
         let longest = c.q_rank.div_ceil(256).max(c.latent.div_ceil(256)).max(c.index_dim) as u32;
-        let grid = Grid::of([3, 1, rows.n], [256, 1, 1]).with_smem(4 * longest).early();
+        let grid =
+            Grid::of([3 + u32::from(gates != 0), 1, rows.n], [256, 1, 1]).with_smem(4 * longest).early();
         self.put("dsa prepare", &self.kernels.dsa.prepare, grid, args)
     }
 

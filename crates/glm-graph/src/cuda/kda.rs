@@ -9,7 +9,7 @@ use super::token::{FIRST_LAYER, Pass, StepBuffers};
 use super::weights::KdaPlaces;
 
 impl Pass<'_> {
-    pub(super) fn kda(&self, layer: usize, w: &KdaPlaces) -> Result<(), DriverError> {
+    pub(super) fn kda(&self, layer: usize, w: &KdaPlaces, gates: u64) -> Result<(), DriverError> {
         let (c, s) = (self.config, self.scratch);
         let places = self.side_by_side("kda in", &w.first)?;
         self.products(
@@ -19,16 +19,18 @@ impl Pass<'_> {
                 self.product(&w.gate, self.behind(s.first, places[4]), self.behind(s.second, c.kda_inner())),
             ],
         )?;
-        self.kda_step(layer, w, &self.buffers())?;
+        self.kda_step(layer, w, &self.buffers(), gates)?;
         self.products("kda out", &[self.product(&w.out, self.at(s.joined), self.at(s.y))])
     }
 
-    /// From a layer's products to its heads' gated answers; the states move on by a token.
+    /// From a layer's products to its heads' gated answers; the states move on by a token. What the site before left to do of its
+    /// gates, unless they are at 0, is done beside it.
     pub(super) fn kda_step(
         &self,
         layer: usize,
         w: &KdaPlaces,
         rows: &StepBuffers,
+        gates: u64,
     ) -> Result<(), DriverError> {
         let c = self.config;
         let (inner, d) = (c.kda_inner(), c.kda_dim);
@@ -56,14 +58,17 @@ impl Pass<'_> {
             second_width: 2 * inner as u32,
             bound: c.gate_bound,
             rms_eps: c.rms_eps,
+            gates,
+            sinkhorn: c.sinkhorn as u32,
+            hc_eps: c.hc_eps,
         };
-        let (heads, args) = (c.heads as u32, Args::new().value(&args));
+        let (blocks, args) = (c.heads as u32 + u32::from(gates != 0), Args::new().value(&args));
         if d == 128 && c.conv_taps == 4 {
-            let grid = Grid::of([heads, 1, rows.n], [128, 1, 1]).with_smem(4 * 128 * 4).early();
+            let grid = Grid::of([blocks, 1, rows.n], [128, 1, 1]).with_smem(4 * 128 * 4).early();
             self.put("kda step", &self.kernels.kda128, grid, args)
         } else {
             let smem = ((5 * d * 4 + 64).next_multiple_of(16) + d * d * 4) as u32;
-            let grid = Grid::of([heads, 1, rows.n], [THREADS, 1, 1]).with_smem(smem).early();
+            let grid = Grid::of([blocks, 1, rows.n], [THREADS, 1, 1]).with_smem(smem).early();
             self.put("kda step", &self.kernels.kda, grid, args)
         }
     }

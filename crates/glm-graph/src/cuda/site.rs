@@ -32,7 +32,7 @@ pub(super) struct SiteBuffers {
     pub(super) gates_out: u64,
     pub(super) x: u64,
     pub(super) faults: u64,
-    /// The router finishes its gates; only of a fast site.
+    /// The kernel before the next site finishes its gates; only of a fast site.
     pub(super) later: bool,
     /// Where the input goes in bytes, and its scales, in blocks of 256 and of 32; 0 where it does not. Only of a fast site.
     pub(super) rounded: [[u64; 2]; 2],

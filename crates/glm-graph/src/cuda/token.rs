@@ -74,11 +74,12 @@ impl Pass<'_> {
         let mut pending = Pending::Nothing;
         let (mut turn, last) = (0, self.weights.blocks.len() - 1);
         for (layer, block) in self.weights.blocks.iter().enumerate() {
-            self.site(layer, Some(&block.sites[0]), turn, pending, false)?;
+            self.site(layer, Some(&block.sites[0]), turn, pending, self.has_fast_sites())?;
             turn ^= 1;
+            let gates = if self.has_fast_sites() { self.at(self.scratch.gates[turn]) } else { 0 };
             match &block.mixer {
-                MixerPlaces::Kda(w) => self.kda(layer, w)?,
-                MixerPlaces::Dsa(w) => self.dsa(w)?,
+                MixerPlaces::Kda(w) => self.kda(layer, w, gates)?,
+                MixerPlaces::Dsa(w) => self.dsa(w, gates)?,
             }
             if layer == last && !with_logits {
                 return Ok(());

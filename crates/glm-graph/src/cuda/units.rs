@@ -39,7 +39,7 @@ pub(super) static SITE: Unit = Unit {
 pub(super) static KDA: Unit = Unit {
     name: "kda",
     source: device_code!("glm/kda.cu"),
-    headers: &[BASE, CANON, ORDER, TURN],
+    headers: &[ACTIVATION, BASE, CANON, ORDER, SINKHORN, TURN],
     entries: &["kda_step", "kda_step128"],
 };
 
@@ -55,7 +55,7 @@ pub(super) static ROUTER: Unit = Unit {
 pub(super) static DSA_PREPARE: Unit = Unit {
     name: "dsa_prepare",
     source: device_code!("glm/dsa_prepare.cu"),
-    headers: &[BASE, CANON, DOTS, ATTEND, INDEXER, TURN],
+    headers: &[ACTIVATION, BASE, CANON, DOTS, ATTEND, INDEXER, SINKHORN, TURN],
     entries: &["dsa_prepare"],
 };
 

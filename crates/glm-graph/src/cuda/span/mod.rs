@@ -57,11 +57,12 @@ impl Span<'_> {
         let blocks = &self.pass.weights.blocks;
         let (mut turn, mut pending) = (0, Pending::Embedding);
         for (layer, block) in blocks.iter().enumerate() {
-            self.site(layer, Some(&block.sites[0]), turn, pending, false)?;
+            self.site(layer, Some(&block.sites[0]), turn, pending, self.sites_of_each())?;
             turn ^= 1;
+            let gates = if self.sites_of_each() { self.pass.at(self.pass.scratch.gates[turn]) } else { 0 };
             match &block.mixer {
-                MixerPlaces::Kda(w) => self.kda(layer, w)?,
-                MixerPlaces::Dsa(w) => self.dsa(w)?,
+                MixerPlaces::Kda(w) => self.kda(layer, w, gates)?,
+                MixerPlaces::Dsa(w) => self.dsa(w, gates)?,
             }
             if layer + 1 == blocks.len() && !to_head {
                 return Ok(());
@@ -131,7 +132,7 @@ impl Span<'_> {
         }
     }
 
-    fn kda(&self, layer: usize, w: &KdaPlaces) -> Result<(), DriverError> {
+    fn kda(&self, layer: usize, w: &KdaPlaces, gates: u64) -> Result<(), DriverError> {
         let (c, p) = (self.pass.config, self.places);
         let (inner, d) = (c.kda_inner(), c.kda_dim);
         let width = kda_width(c);
@@ -146,13 +147,13 @@ impl Span<'_> {
         self.products("kda gates", &low, &[forget, gate])?;
         match self.whose {
             Whose::One(first) => self.kda_scan(layer, w, first)?,
-            Whose::Each => self.pass.kda_step(layer, w, &self.buffers())?,
+            Whose::Each => self.pass.kda_step(layer, w, &self.buffers(), gates)?,
         }
         let joined = self.vectors(self.pass.at(p.joined), inner, inner);
         self.products("kda out", &joined, &[self.product(&w.out, self.pass.at(p.y), c.hidden)])
     }
 
-    fn dsa(&self, w: &DsaPlaces) -> Result<(), DriverError> {
+    fn dsa(&self, w: &DsaPlaces, gates: u64) -> Result<(), DriverError> {
         let (c, p) = (self.pass.config, self.places);
         let queries = c.heads * c.key_dim;
         let all = queries + c.index_heads * c.index_dim;
@@ -160,7 +161,7 @@ impl Span<'_> {
         self.side_by_side("dsa in", &x, &w.first.each_ref(), self.pass.at(p.first), dsa_width(c))?;
         match self.whose {
             Whose::One(first) => self.dsa_prepare(w, first)?,
-            Whose::Each => self.pass.prepare(w, &self.buffers())?,
+            Whose::Each => self.pass.prepare(w, &self.buffers(), gates)?,
         }
         let low = self.vectors(self.pass.at(p.low), c.q_rank, c.q_rank);
         self.side_by_side("dsa queries", &low, &[&w.q_b, &w.index_q_b], self.pass.at(p.second), all)?;

@@ -58,7 +58,7 @@ impl Span<'_> {
     }
 
     /// The streams take what is pending; the normed input of the next part is read by `site`, or the head's where there is none.
-    /// Sites alternate between turn 0 and 1. With `later` the router finishes the gates.
+    /// Sites alternate between turn 0 and 1. With `later` a kernel before the next site finishes the gates.
     pub(super) fn site(
         &self,
         layer: usize,
