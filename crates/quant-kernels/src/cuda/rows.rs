@@ -268,9 +268,9 @@ mod tests {
             let shape = rows_shape(quants, columns, room);
             (shape.rows, shape.columns, shape.entry, shape.smem)
         };
-        assert_eq!(shape(&[Quant::Q6K], 8, 227 << 10), (32, 8, 3, 113_600));
-        assert_eq!(shape(&[Quant::Q6K], 1, 99 << 10), (32, 8, 3, 77_120));
-        assert_eq!(shape(&[Quant::Q8_0], 2, 227 << 10), (32, 8, 2, 93_248));
+        assert_eq!(shape(&[Quant::Q6K], 8, 227 << 10), (32, 8, 3, 113_632));
+        assert_eq!(shape(&[Quant::Q6K], 1, 99 << 10), (32, 8, 3, 77_152));
+        assert_eq!(shape(&[Quant::Q8_0], 2, 227 << 10), (32, 8, 2, 93_280));
         assert_eq!(shape(&[Quant::Iq2S, Quant::Q6K], 8, 227 << 10), (128, 8, 4, 65_664));
         for (quants, columns, room) in [
             (&[Quant::Iq2S, Quant::Q4K][..], 8, 227 << 10),
@@ -283,6 +283,19 @@ mod tests {
             let smem = rows_shape(&[quant], 8, 227 << 10).smem;
             assert!(smem <= 113 << 10, "{}: {smem}", quant.name());
         }
+    }
+
+    /// Sixteen rows a block, where two blocks of them have room.
+    #[test]
+    fn few_rows_have_deeper_stages() {
+        let deep = |quant: Quant, columns, room| {
+            let shape = rows_shape(&[quant], columns, room);
+            rows_shape_of_few_rows(&shape, &[quant], room).map(|shape| (shape.rows, shape.entry, shape.smem))
+        };
+        assert_eq!(deep(Quant::Q6K, 8, 227 << 10), Some((16, 5, 92_256)));
+        assert_eq!(deep(Quant::Q6K, 8, 99 << 10), None, "room for one block at most");
+        assert_eq!(deep(Quant::Q8_0, 8, 227 << 10), None, "no such entry");
+        assert_eq!(deep(Quant::Q6K, 9, 227 << 10), None, "not few vectors");
     }
 
     /// Numbers of a family differ from each other.
