@@ -32,7 +32,7 @@ pub use cpu::{
     CpuExecutor, CpuOptions, HiddenRows, LayerPass, Observer, TierCounters, TierOptions, TierPlan,
 };
 #[cfg(feature = "cuda")]
-pub use cuda::{CudaExecutor, CudaOptions, DevicePlan, LaunchTime, LoadReport, UNITS as CUDA_UNITS};
+pub use cuda::{CudaExecutor, CudaOptions, DevicePlan, LaunchTime, LoadReport, Traffic, UNITS as CUDA_UNITS};
 pub use error::{Dims, ExecError, LoadError};
 pub use executor::{Counters, Executor, Input, SeqId, Step, StepRow, Ticket, Token, Want};
 pub use generate::{Finish, GenerateEvent, GenerateOptions, generate};

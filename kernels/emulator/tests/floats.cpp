@@ -45,7 +45,7 @@ int main() {
     std::vector<float> w = r.normals(E * width, 0.2f), x = r.normals(n * width), bias = r.normals(E, 0.1f), logits(n * E), wl(E), weights(n * k), ww(n * k);
     std::vector<u32> ids(n * k), wi(n * k), uses(E), wu(E); std::vector<emu::u64> table(E), slots(k); u32 ended = 0;
     for (u32 i = 0; i < n; i++) {
-        router::Router p = {w.data(), &x[i * width], &logits[i * E], bias.data(), (const u64*)table.data(), &wi[i * k], &ww[i * k], (u64*)slots.data(), wu.data(), &ended, E, width, k, 2.5f};
+        router::Router p = {w.data(), &x[i * width], &logits[i * E], bias.data(), (const u64*)table.data(), &wi[i * k], &ww[i * k], (u64*)slots.data(), wu.data(), &ended, nullptr, E, width, k, 2.5f};
         launch(router::router, 5, 512, 4096, p);
     }
     experts::Routes p = {logits.data(), bias.data(), ids.data(), weights.data(), uses.data(), E, k, 2.5f};

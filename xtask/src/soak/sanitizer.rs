@@ -18,6 +18,11 @@ const SEQUENCES: [u32; 2] = [1, 3];
 /// Tokens of each prompt, a span, and those decoded after it.
 const PREFILL: u32 = 100;
 const DECODE: u32 = 16;
+/// The same where races are looked for: every launch of a token's products, whose blocks have 200 KB of shared memory, leaves that
+/// tool with half a gigabyte of the host's memory more.
+const FEWER: [u32; 2] = [12, 4];
+/// So of a sequence alone it looks at so many launches: more than one token's.
+const LAUNCHES: &str = "100";
 /// What compute-sanitizer ends with where it found something.
 const FOUND: i32 = 87;
 /// Lines of a run's end that the report keeps.
@@ -34,9 +39,15 @@ pub fn soak(workspace: &Workspace, maya: &Path, device: &str, fixtures: &Path) -
         for model in MODELS {
             for sequences in SEQUENCES {
                 let mut command = workspace.command("compute-sanitizer");
-                command.args(["--tool", tool, "--error-exitcode", &FOUND.to_string()]).arg(maya);
+                command.args(["--tool", tool, "--error-exitcode", &FOUND.to_string()]);
+                let races = tool == "racecheck";
+                if races && sequences == 1 {
+                    command.args(["--launch-count", LAUNCHES]);
+                }
+                let [prefill, decode] = if races { FEWER } else { [PREFILL, DECODE] };
+                command.arg(maya);
                 command.args(["bench", "--device", device, "--repeat", "1"]);
-                command.args(["--prefill", &PREFILL.to_string(), "--decode", &DECODE.to_string()]);
+                command.args(["--prefill", &prefill.to_string(), "--decode", &decode.to_string()]);
                 command.args(["--ctx", "256", "--sequences", &sequences.to_string(), "--model"]);
                 command.arg(fixtures.join(model));
                 println!("{}", describe(&command));

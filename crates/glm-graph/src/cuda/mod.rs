@@ -24,6 +24,7 @@ mod span;
 mod step;
 mod timeline;
 mod token;
+mod traffic;
 mod units;
 mod weights;
 
@@ -52,6 +53,7 @@ use scratch::{Scratch, SlotPlaces};
 use sequence::DeviceSequence;
 use span::SpanPlaces;
 pub use timeline::LaunchTime;
+pub use traffic::Traffic;
 pub use units::UNITS;
 use weights::Weights;
 

@@ -58,7 +58,7 @@ impl CudaExecutor {
             + if len.is_multiple_of(2) { 0 } else { 4 * self.weights.state_values as u64 }
     }
 
-    fn read<T: bytemuck::Pod>(&self, at: u64, len: usize) -> Result<Vec<T>, ExecError> {
+    pub(super) fn read<T: bytemuck::Pod>(&self, at: u64, len: usize) -> Result<Vec<T>, ExecError> {
         let mut values = vec![T::zeroed(); len];
         self.memory.buffer.read(at as usize, bytemuck::cast_slice_mut(&mut values))?;
         Ok(values)

@@ -4,7 +4,7 @@
 use anyhow::Result;
 use glm_graph::Checkpoint;
 #[cfg(feature = "cuda")]
-use glm_graph::{ExecError, LaunchTime};
+use glm_graph::{CudaExecutor, ExecError, LaunchTime, SeqId};
 use serde_json::{Value as Json, json};
 
 use crate::engine::Engine;
@@ -41,6 +41,7 @@ pub fn of(
     exec.prefill(seq, &prompt[..last])?;
     let span = exec.profile_span(seq, &prompt[last..])?;
     let token = medians(|| exec.profile(&[seq]))?;
+    let of_token = traffic(exec, &[seq])?;
     let mut together = Json::Null;
     if seqs.len() > 1 {
         let copy = exec.save(seq)?;
@@ -53,10 +54,12 @@ pub fn of(
             exec.prefill(*seq, &own)?;
         }
         let pass = medians(|| exec.profile(&seqs))?;
+        let of_pass = traffic(exec, &seqs)?;
         together = json!({
             "sequences": seqs.len(),
             "ms": all_ms(&pass),
             "graph_nodes": exec.graph_nodes(seqs.len()),
+            "traffic": of_pass,
             "launches": rows(&pass),
         });
     }
@@ -64,9 +67,31 @@ pub fn of(
     Ok(json!({
         "ms": all_ms(&token),
         "graph_nodes": exec.graph_nodes(1),
+        "traffic": of_token,
         "launches": rows(&token),
         "together": together,
         "span": { "tokens": prompt.len() - last, "before": last, "ms": all_ms(&span), "launches": rows(&span) },
+    }))
+}
+
+/// Bytes of the next pass of `seqs`, with the experts that it really takes.
+#[cfg(feature = "cuda")]
+fn traffic(exec: &mut CudaExecutor, seqs: &[SeqId]) -> Result<Json> {
+    let before = exec.expert_uses()?;
+    exec.profile(seqs)?;
+    let after = exec.expert_uses()?;
+    let taken =
+        |(before, after): (&Vec<u32>, &Vec<u32>)| before.iter().zip(after).filter(|(a, b)| a != b).count();
+    let distinct: usize = before.iter().zip(&after).map(taken).sum();
+    let bytes = exec.traffic(seqs, distinct)?;
+    Ok(json!({
+        "bytes": bytes.all(),
+        "dense": bytes.dense,
+        "experts": bytes.experts,
+        "states": bytes.states,
+        "caches": bytes.caches,
+        "distinct_experts": distinct,
+        "layers_with_experts": before.len(),
     }))
 }
 
