@@ -197,8 +197,9 @@ DEV void make_gates(const Site& p, const Eight& partials, u32 row, float base) {
 
 DEV float& component(float4& v, u32 i) { return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w; }
 
-// Rounds a part of the normed input, of which a lane has values 4 * lane and 128 + 4 * lane on, as rows/quantize.cu does.
-DEV void round_part(const Site& p, u32 part, const float4 (&x)[2]) {
+// Rounds a part of the normed input, of which a lane has values 4 * lane and 128 + 4 * lane on, as rows/quantize.cu does. `code` is
+// noted where one is not finite: the site's own if its norm is not, since warps come here in any order.
+DEV void round_part(const Site& p, u32 part, const float4 (&x)[2], u32 code) {
     const u32 lane = threadIdx.x % WARP;
     u32 largest[2];
 #pragma unroll
@@ -219,7 +220,7 @@ DEV void round_part(const Site& p, u32 part, const float4 (&x)[2]) {
 #pragma unroll
     for (u32 mask = 8; mask < WARP; mask *= 2) all = max(all, lane_xor(all, mask));
     if (all >= 0x7f800000u) {
-        atomicCAS(p.fault, 0u, 1u);
+        atomicCAS(p.fault, 0u, code);
         return;
     }
     float scale, inverse, scale2, inverse2;
@@ -310,12 +311,13 @@ DEV void finish(const Site& p) {
         for (u32 i = 0; i < 4; i++) component(x[half], i) = (component(x[half], i) * factor) * component(norm[half], i);
         *reinterpret_cast<float4*>(p.x + warp * BLOCK + half * BLOCK / 2 + lane * 4) = x[half];
     }
-    if (p.q) round_part(p, warp, x);
+    if (p.q) round_part(p, warp, x, fabsf(sum) < bits(0x7f800000u) ? 1u : p.code);
 }
 
 // As `site`. Block (x, y) of a row has part x, 256 values of each stream, and rows 4y to 4y + 4 of the mixing matrix, and those that
-// are 4 * gridDim.y further; the row after the last is the square sum. Its weights are asked for before the predecessor has ended. The second phase is one block's: what it
-// costs is waits for the second level cache one after the other and instructions that no cache has, so it is short.
+// are 4 * gridDim.y further; the row after the last is the square sum. Its weights are asked for before the predecessor has ended.
+// The second phase is one block's: what it costs is waits for the second level cache one after the other and instructions that no
+// cache has, so it is short.
 extern "C" __global__ void __launch_bounds__(FAST_THREADS) site4(Site p) {
     let_successor_begin();
     const u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, parts = p.hidden / BLOCK, width = 4 * p.hidden;

@@ -5,6 +5,7 @@ use quant_kernels::cuda::{DriverError, Graph};
 use super::abi::Begin;
 use super::draw::{self, DrawPlaces, End, drawing};
 use super::flight::answer_at;
+use super::scratch::{capacity, choice_words};
 use super::span::{Span, SpanPlaces, Whose};
 use super::timeline::{LaunchTime, Timeline};
 use super::token::{FIRST_LAYER, Pass};
@@ -211,8 +212,16 @@ impl CudaExecutor {
         }
         self.land_all()?;
         let timeline = Timeline::begin(&self.context, &self.stream)?;
-        self.begin(&rows, Some(&timeline))?;
-        pass!(self, 0, Some(&timeline)).steps(&self.span, n, End::Token)?;
+        let begun = self.begin(&rows, Some(&timeline));
+        let run =
+            begun.and_then(|()| Ok(pass!(self, 0, Some(&timeline)).steps(&self.span, n, End::Token)?));
+        if let Err(error) = run {
+            // Scores may have been counted for a choice that did not come, and the next one's come on top.
+            let c = self.model.config();
+            let bytes = 4 * self.turns * choice_words(capacity(c, self.ctx));
+            launch::clear(&self.stream, self.memory.at(self.scratch.counts), bytes)?;
+            return Err(error);
+        }
         self.stream.synchronize()?;
         Ok(timeline.end()?)
     }
