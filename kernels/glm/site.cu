@@ -37,7 +37,7 @@ struct Site {
     u32 mode, k, hidden, streams, sinkhorn, code;
     float scale[3];
     float rms_eps, hc_eps;
-    u32 later;              // four streams: comb's logits are left in `gates_out`, and the router makes comb of them
+    u32 later;              // four streams: comb's logits are left in `gates_out`, for a kernel before the next site (`finish_gates`)
     u8* q;                  // four streams, where not null: x rounded in blocks of 256, [rows][hidden], in the order of tile.cuh
     float* q_scale;         // [rows][hidden / 32], of which blocks of 256 have the first
     u8* q2;                 // and in blocks of 32

@@ -36,14 +36,12 @@ extern "C" __global__ void __launch_bounds__(256) rows_quantize(Quantize p) {
     for (u32 c = 0; c < 8; c++) largest = max(largest, __float_as_uint(x[c]) & 0x7fffffffu);
     const u32 lanes = p.narrow ? 4 : WARP;
     for (u32 mask = 1; mask < lanes; mask *= 2) largest = max(largest, lane_xor(largest, mask));
-    const float amax = __uint_as_float(largest);
-    float scale = 0.0f;
+    float scale = 0.0f, inverse;
     uint2 bytes = make_uint2(0, 0);
     if (largest >= 0x7f800000u) {
         if (p.faults[row / p.share] == 0) p.faults[row / p.share] = 1;
-    } else if (largest >= TINY_BITS) {
-        scale = amax / 127.0f;
-        bytes = quantize8(x, 127.0f / amax);
+    } else if (scale_of(largest, scale, inverse)) {
+        bytes = quantize8(x, inverse);
     }
     if (i >= p.k) return;
     // Words 2m and 2m + 1 of the chunk's sixteen.

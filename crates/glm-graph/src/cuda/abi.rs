@@ -84,7 +84,7 @@ pub(super) struct Site {
     pub scale: [f32; 3],
     pub rms_eps: f32,
     pub hc_eps: f32,
-    /// Comb's logits are left for the router.
+    /// Comb's logits are left for a kernel before the next site.
     pub later: u32,
     pub q: u64,
     pub q_scale: u64,

@@ -65,13 +65,14 @@ impl Pass<'_> {
     pub(super) fn experts(&self, layer: usize, w: &MoePlaces) -> Result<(), DriverError> {
         let (c, s) = (self.config, self.scratch);
         let (x, shared) = (self.at(s.x), &w.shared);
-        let at = 2 * c.expert_ff * c.experts_used;
-        let (mut wide, mut down) =
-            self.chosen(layer, w, &Chosen { x, wide: self.at(s.wide), y: self.at(s.experts) });
-        wide.push(self.product(&shared.gate, x, self.behind(s.wide, at)));
-        wide.push(self.product(&shared.up, x, self.behind(s.wide, at + shared.gate.rows)));
-        down.push(self.down(shared, at, c.clamp_shared[layer]));
+        let behind = 2 * c.expert_ff * c.experts_used;
+        let at = Chosen { x, wide: self.at(s.wide), y: self.at(s.experts) };
+        let mut wide = self.gates_and_ups(w, &at);
+        wide.push(self.product(&shared.gate, x, self.behind(s.wide, behind)));
+        wide.push(self.product(&shared.up, x, self.behind(s.wide, behind + shared.gate.rows)));
         self.products("expert gate, up", &wide)?;
+        let mut down = self.downs(layer, w, &at);
+        down.push(self.down(shared, behind, c.clamp_shared[layer]));
         self.products("expert down", &down)
     }
 
@@ -81,15 +82,13 @@ impl Pass<'_> {
     /// cache, and looking up one vector's weights takes 14 instructions for eight where the tensor cores' order takes 19.
     pub(super) fn gates_and_ups_of_rows(
         &self,
-        layer: usize,
         w: &MoePlaces,
         at: &Chosen,
         rows: &StepBuffers,
     ) -> Result<(), DriverError> {
-        let c = self.config;
-        let steps = [c.experts_used, c.hidden, 2 * c.expert_ff * c.experts_used].map(|step| step as u32);
-        let rows = Rows { n: rows.n, steps, faults: rows.faults };
-        self.products_of_rows("expert gate, up", &self.chosen(layer, w, at).0, &rows)
+        let (c, k) = (self.config, self.config.experts_used);
+        let rows = rows_apart(rows, [k, c.hidden, 2 * c.expert_ff * k]);
+        self.products_of_rows("expert gate, up", &self.gates_and_ups(w, at), &rows)
     }
 
     /// Their downs.
@@ -100,44 +99,62 @@ impl Pass<'_> {
         at: &Chosen,
         rows: &StepBuffers,
     ) -> Result<(), DriverError> {
-        let c = self.config;
-        let k = c.experts_used;
-        let steps = [k, 2 * c.expert_ff * k, c.hidden * k].map(|step| step as u32);
-        let rows = Rows { n: rows.n, steps, faults: rows.faults };
-        self.products_of_rows("expert down", &self.chosen(layer, w, at).1, &rows)
+        let (c, k) = (self.config, self.config.experts_used);
+        let rows = rows_apart(rows, [k, 2 * c.expert_ff * k, c.hidden * k]);
+        self.products_of_rows("expert down", &self.downs(layer, w, at), &rows)
     }
 
-    /// A row's chosen experts: gates and ups, then downs, in rank order.
-    fn chosen(&self, layer: usize, w: &MoePlaces, at: &Chosen) -> (Vec<Product>, Vec<Product>) {
-        let (c, slots) = (self.config, self.at(self.scratch.slots));
-        let pair = 2 * c.expert_ff;
-        let behind = |from: u64, values: usize| from + 4 * values as u64;
-        let product = |part: &InSlot, rank: usize, x: u64, y: u64| {
-            let row_bytes = part.quant.row_bytes(part.cols).expect("a claimed tensor's row is whole blocks");
-            let task = Task {
-                slot: slots + 8 * rank as u64,
-                x,
-                y,
-                rows: part.rows as u32,
-                k: part.cols as u32,
-                row_bytes: row_bytes as u32,
-                offset: part.offset as u32,
-                ..bytemuck::Zeroable::zeroed()
-            };
-            Product { quant: part.quant, task }
-        };
-        let (mut wide, mut down) = (Vec::new(), Vec::new());
-        for rank in 0..c.experts_used {
-            let (gate, up) = (behind(at.wide, rank * pair), behind(at.wide, rank * pair + c.expert_ff));
+    /// Gates and ups of a row's chosen experts, in rank order.
+    fn gates_and_ups(&self, w: &MoePlaces, at: &Chosen) -> Vec<Product> {
+        let mut list = Vec::new();
+        for rank in 0..self.config.experts_used {
+            let [gate, up] = self.gate_and_up_of(rank, at);
             if w.joined() {
-                wide.push(product(&InSlot { rows: pair, ..w.gate }, rank, at.x, gate));
+                let both = InSlot { rows: 2 * self.config.expert_ff, ..w.gate };
+                list.push(self.chosen(&both, rank, at.x, gate));
             } else {
-                wide.extend([product(&w.gate, rank, at.x, gate), product(&w.up, rank, at.x, up)]);
+                list.extend([self.chosen(&w.gate, rank, at.x, gate), self.chosen(&w.up, rank, at.x, up)]);
             }
-            let mut of_both = product(&w.down, rank, gate, behind(at.y, rank * c.hidden));
-            (of_both.task.x2, of_both.task.kind, of_both.task.limit) = (up, SWIGLU, c.clamp_exp[layer]);
-            down.push(of_both);
         }
-        (wide, down)
+        list
     }
+
+    /// Their downs.
+    fn downs(&self, layer: usize, w: &MoePlaces, at: &Chosen) -> Vec<Product> {
+        let c = self.config;
+        let down = |rank: usize| {
+            let [gate, up] = self.gate_and_up_of(rank, at);
+            let mut down = self.chosen(&w.down, rank, gate, at.y + 4 * (rank * c.hidden) as u64);
+            (down.task.x2, down.task.kind, down.task.limit) = (up, SWIGLU, c.clamp_exp[layer]);
+            down
+        };
+        (0..c.experts_used).map(down).collect()
+    }
+
+    /// Where the results of a rank's gate and up are.
+    fn gate_and_up_of(&self, rank: usize, at: &Chosen) -> [u64; 2] {
+        let ff = self.config.expert_ff;
+        [2 * rank * ff, 2 * rank * ff + ff].map(|values| at.wide + 4 * values as u64)
+    }
+
+    /// The product of a matrix of the expert of this rank.
+    fn chosen(&self, part: &InSlot, rank: usize, x: u64, y: u64) -> Product {
+        let row_bytes = part.quant.row_bytes(part.cols).expect("a claimed tensor's row is whole blocks");
+        let task = Task {
+            slot: self.at(self.scratch.slots) + 8 * rank as u64,
+            x,
+            y,
+            rows: part.rows as u32,
+            k: part.cols as u32,
+            row_bytes: row_bytes as u32,
+            offset: part.offset as u32,
+            ..bytemuck::Zeroable::zeroed()
+        };
+        Product { quant: part.quant, task }
+    }
+}
+
+/// A pass's rows, whose slots, activations and results lie so far apart.
+fn rows_apart(rows: &StepBuffers, steps: [usize; 3]) -> Rows {
+    Rows { n: rows.n, steps: steps.map(|step| step as u32), faults: rows.faults }
 }

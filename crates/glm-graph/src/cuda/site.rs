@@ -50,9 +50,9 @@ impl Pass<'_> {
         self.has_fast_sites() && matches!(block.ffn, FfnPlaces::Moe(_))
     }
 
-    /// Where the router finds them, if the next site has this turn; 0 if there is nothing to do.
-    pub(super) fn unfinished_gates(&self, block: &BlockPlaces, turn: usize) -> u64 {
-        if self.router_finishes_gates(block) { self.at(self.scratch.gates[turn]) } else { 0 }
+    /// Where the gates are that a site left to a kernel before the next one, which has this turn; 0 if it left none.
+    pub(super) fn unfinished_gates(&self, left: bool, turn: usize) -> u64 {
+        if left { self.at(self.scratch.gates[turn]) } else { 0 }
     }
 
     /// The streams take what is pending; the next part's input is read, by `site`, or the head's where there is none.

@@ -74,9 +74,10 @@ impl Pass<'_> {
         let mut pending = Pending::Nothing;
         let (mut turn, last) = (0, self.weights.blocks.len() - 1);
         for (layer, block) in self.weights.blocks.iter().enumerate() {
-            self.site(layer, Some(&block.sites[0]), turn, pending, self.has_fast_sites())?;
+            let later = self.has_fast_sites();
+            self.site(layer, Some(&block.sites[0]), turn, pending, later)?;
             turn ^= 1;
-            let gates = if self.has_fast_sites() { self.at(self.scratch.gates[turn]) } else { 0 };
+            let gates = self.unfinished_gates(later, turn);
             match &block.mixer {
                 MixerPlaces::Kda(w) => self.kda(layer, w, gates)?,
                 MixerPlaces::Dsa(w) => self.dsa(w, gates)?,
@@ -87,7 +88,7 @@ impl Pass<'_> {
             let later = self.router_finishes_gates(block);
             self.site(layer, Some(&block.sites[1]), turn, Pending::Vector, later)?;
             turn ^= 1;
-            pending = self.ffn(layer, block, turn)?;
+            pending = self.ffn(layer, block, self.unfinished_gates(later, turn))?;
         }
         self.site(last + 1, None, turn, pending, false)?;
         let logits = self.at(self.scratch.logits);
@@ -239,7 +240,7 @@ impl Pass<'_> {
         }
     }
 
-    fn ffn(&self, layer: usize, block: &BlockPlaces, turn: usize) -> Result<Pending, DriverError> {
+    fn ffn(&self, layer: usize, block: &BlockPlaces, gates: u64) -> Result<Pending, DriverError> {
         let c = self.config;
         match &block.ffn {
             FfnPlaces::Dense(w) => {
@@ -247,7 +248,7 @@ impl Pass<'_> {
                 Ok(Pending::Vector)
             }
             FfnPlaces::Moe(w) => {
-                self.router(w, &self.buffers(), self.unfinished_gates(block, turn))?;
+                self.router(w, &self.buffers(), gates)?;
                 self.experts(layer, w)?;
                 Ok(Pending::Experts)
             }

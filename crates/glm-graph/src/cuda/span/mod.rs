@@ -57,9 +57,10 @@ impl Span<'_> {
         let blocks = &self.pass.weights.blocks;
         let (mut turn, mut pending) = (0, Pending::Embedding);
         for (layer, block) in blocks.iter().enumerate() {
-            self.site(layer, Some(&block.sites[0]), turn, pending, self.sites_of_each())?;
+            let later = self.sites_of_each();
+            self.site(layer, Some(&block.sites[0]), turn, pending, later)?;
             turn ^= 1;
-            let gates = if self.sites_of_each() { self.pass.at(self.pass.scratch.gates[turn]) } else { 0 };
+            let gates = self.pass.unfinished_gates(later, turn);
             match &block.mixer {
                 MixerPlaces::Kda(w) => self.kda(layer, w, gates)?,
                 MixerPlaces::Dsa(w) => self.dsa(w, gates)?,
@@ -70,7 +71,7 @@ impl Span<'_> {
             let later = self.sites_of_each() && self.pass.router_finishes_gates(block);
             self.site(layer, Some(&block.sites[1]), turn, Pending::Vector, later)?;
             turn ^= 1;
-            pending = self.ffn(layer, block, turn)?;
+            pending = self.ffn(layer, block, self.pass.unfinished_gates(later, turn))?;
         }
         self.site(blocks.len(), None, turn, pending, false)
     }
@@ -188,7 +189,7 @@ impl Span<'_> {
         self.products("dsa out", &joined, &[self.product(&w.out, self.pass.at(p.y), c.hidden)])
     }
 
-    fn ffn(&self, layer: usize, block: &BlockPlaces, turn: usize) -> Result<Pending, DriverError> {
+    fn ffn(&self, layer: usize, block: &BlockPlaces, gates: u64) -> Result<Pending, DriverError> {
         let (c, p) = (self.pass.config, self.places);
         let x = self.normed();
         match &block.ffn {
@@ -197,7 +198,6 @@ impl Span<'_> {
                 self.down("dense down", w, p.wide, c.clamp_shared[layer])?;
             }
             FfnPlaces::Moe(w) => {
-                let gates = if self.sites_of_each() { self.pass.unfinished_gates(block, turn) } else { 0 };
                 self.routes(w, gates)?;
                 self.experts(layer, w, &x)?;
                 if self.sites_of_each() {

@@ -43,7 +43,7 @@ impl Span<'_> {
             return self.pass.router(w, &self.buffers(), gates);
         }
         let router = Placed { at: w.router, quant: Quant::F32, rows: c.experts, cols: c.hidden };
-        let x = self.vectors(self.pass.at(p.x), c.hidden, c.hidden);
+        let x = self.normed();
         self.products("router", &x, &[self.product(&router, self.pass.at(p.router), c.experts)])?;
         let args = Routes {
             logits: self.pass.at(p.router),
@@ -128,7 +128,7 @@ impl Span<'_> {
         let (pass, p, rows) = (&self.pass, self.places, self.buffers());
         let at = Chosen { x: rows.x, wide: pass.at(p.wide), y: pass.at(p.experts) };
         // The shared expert's products begin where the routed ones' blocks end, each before the others have.
-        pass.gates_and_ups_of_rows(layer, w, &at, &rows)?;
+        pass.gates_and_ups_of_rows(w, &at, &rows)?;
         let x = Vectors { done: x.done.map(|done| Done { earlier: true, ..done }), ..*x };
         self.products("shared gate, up", &x, &self.gate_and_up(&w.shared, p.shared))?;
         let (h, down) = self.down_of(&w.shared, p.shared, pass.config.clamp_shared[layer]);
