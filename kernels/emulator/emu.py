@@ -40,6 +40,7 @@ TABLE = {
     'fresh': 'return *$0;',
     'fresh_key': 'return *$0;',
     'workers_meet': 'emu::bar_sync(1, 512);',
+    'group_meets': 'emu::bar_sync(1 + $0, $1 * WARP);',
     'keep_order': 'asm volatile("" ::: "memory");',
     'mma_s8_8816': 'emu::mma_s8_8816($0, $1, $2);',
     'mma_s8_16816': 'emu::mma_s8_16816($0, $1, $2, $3);',
@@ -150,6 +151,9 @@ KNOWN = {
     },
     'workers_meet': {
         '"bar.sync 1, 512;" ::: "memory"',
+    },
+    'group_meets': {
+        '"bar.sync %0, %1;" ::"r"(1 + group), "r"(warps * WARP) : "memory"',
     },
 }
 

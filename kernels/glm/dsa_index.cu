@@ -20,14 +20,14 @@ extern "C" __global__ void __launch_bounds__(INDEX_THREADS, 3)
     }
 }
 
-// The `top` pools with the largest scores, ties to the lower index, ascending. `memory` is that of `index_scores`.
+// The `top` pools with the largest scores, ties to the lower index, ascending. `memory` is that of `index_scores`, which had ended
+// before the predecessor, a product that has nothing to do with this, let this kernel begin: so it runs beside that.
 extern "C" __global__ void __launch_bounds__(CHOICE_THREADS, CHOICE_ROOM)
     top_choose(const float* scores, const Turn* turns, u32* selected, u32* memory, u32 kpool, u32 top, u32 capacity, u32 words) {
     let_successor_begin();
     scores = of_row(scores, capacity), selected = of_row(selected, top), memory = of_row(memory, words);
-    expect(turns);
-    expect(memory + HISTOGRAM);
     clear_shared(AT_DIGITS, 3 * DIGIT / 4);
-    wait_for_predecessor();
     choose_best(reinterpret_cast<const u32*>(scores), turns, kpool, top, selected, memory, capacity);
+    // Whoever waits for this kernel's end relies on the end of all before it.
+    wait_for_predecessor();
 }

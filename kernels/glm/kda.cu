@@ -56,23 +56,29 @@ DEV float squares128(u32 at) {
 // Reads of shared memory do not move up over this: all of them at once would take more registers than there are.
 DEV void keep_order() { asm volatile("" ::: "memory"); }
 
-// Heads of 128 with four taps, a thread a column of the state, which it keeps in registers from before its predecessor has ended:
-// 64 KB are on their way to a processor at once, and the chains of multiply-adds meet no shared memory but broadcasts.
-extern "C" __global__ void __launch_bounds__(128, 3) kda_step128(Kda p) {
-    constexpr u32 D = 128;
+// Heads of 128 with four taps, a thread a column of the state, most of which it keeps in registers from before its predecessor has
+// ended: 64 KB are on their way to a processor at once, and the chains of multiply-adds meet little shared memory but broadcasts. The
+// last rows are in shared memory, so that a processor has room for four heads: eight sequences' 512 are then all at work at once.
+extern "C" __global__ void __launch_bounds__(128, 4) kda_step128(Kda p) {
+    constexpr u32 D = 128, OWN = 80;
     let_successor_begin();
     if (blockIdx.x == p.heads) return finish_gates(of_row(p.gates, 20), p.sinkhorn, p.hc_eps);
     take_row(p);
     const u32 head = blockIdx.x, at = threadIdx.x, channel = head * D + at, all = p.heads * D;
-    const u32 q = 0, k = D * 4, decay = 2 * D * 4, raw = 3 * D * 4;
+    const u32 q = 0, k = D * 4, decay = 2 * D * 4, raw = 3 * D * 4, rest = 4 * D * 4;
     const Turn turn = turn_of(p.turns);
     float* const states = in_slot(p.states, turn);
     const float* before = states + (turn.position & 1) * p.copy;
     float* after = states + (~turn.position & 1) * p.copy;
-    const float* matrix = before + p.matrix + size_t(head) * D * D + at;
-    float s[D];
+    const float* matrix = before + p.matrix + size_t(head) * D * D;
 #pragma unroll
-    for (u32 c = 0; c < D; c++) s[c] = matrix[c * D];
+    for (u32 i = at * 4; i < (D - OWN) * D; i += D * 4) {
+        copy16(smem + rest + i * 4, reinterpret_cast<const u8*>(matrix + OWN * D + i));
+    }
+    copies_end();
+    float s[OWN];
+#pragma unroll
+    for (u32 c = 0; c < OWN; c++) s[c] = matrix[c * D + at];
     float past[3][3];
     float4 taps[3];
 #pragma unroll
@@ -108,11 +114,14 @@ extern "C" __global__ void __launch_bounds__(128, 3) kda_step128(Kda p) {
     shared_at<float>(q + at * 4) = value[0] * q_factor;
     shared_at<float>(k + at * 4) = value[1] * k_factor;
     const float beta = sigmoid(p.beta[head]), gate = sigmoid(p.gate[channel]);
+    copies_wait<0>();
     __syncthreads();
 
+    // This column of a row of the last.
+    auto own_rest = [&](u32 c) -> float& { return shared_at<float>(rest + (c - OWN) * D * 4 + at * 4); };
     float u = 0.0f;
 #pragma unroll
-    for (u32 c = 0; c < D; c += 4) {
+    for (u32 c = 0; c < OWN; c += 4) {
         if (c % 16 == 0) keep_order();
         const float4 d4 = shared_at<float4>(decay + c * 4), k4 = shared_at<float4>(k + c * 4);
         s[c] = s[c] * d4.x, s[c + 1] = s[c + 1] * d4.y, s[c + 2] = s[c + 2] * d4.z, s[c + 3] = s[c + 3] * d4.w;
@@ -121,11 +130,22 @@ extern "C" __global__ void __launch_bounds__(128, 3) kda_step128(Kda p) {
         u = fmaf(k4.z, s[c + 2], u);
         u = fmaf(k4.w, s[c + 3], u);
     }
+#pragma unroll 4
+    for (u32 c = OWN; c < D; c += 4) {
+        const float4 d4 = shared_at<float4>(decay + c * 4), k4 = shared_at<float4>(k + c * 4);
+        const float x[4] = {own_rest(c) * d4.x, own_rest(c + 1) * d4.y, own_rest(c + 2) * d4.z, own_rest(c + 3) * d4.w};
+        u = fmaf(k4.x, x[0], u);
+        u = fmaf(k4.y, x[1], u);
+        u = fmaf(k4.z, x[2], u);
+        u = fmaf(k4.w, x[3], u);
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) own_rest(c + i) = x[i];
+    }
     const float delta = beta * (value[2] - u);
     float sum = 0.0f;
     float* stored = after + p.matrix + size_t(head) * D * D + at;
 #pragma unroll
-    for (u32 c = 0; c < D; c += 4) {
+    for (u32 c = 0; c < OWN; c += 4) {
         if (c % 16 == 0) keep_order();
         const float4 q4 = shared_at<float4>(q + c * 4), k4 = shared_at<float4>(k + c * 4);
         s[c] = fmaf(k4.x, delta, s[c]), s[c + 1] = fmaf(k4.y, delta, s[c + 1]);
@@ -136,6 +156,18 @@ extern "C" __global__ void __launch_bounds__(128, 3) kda_step128(Kda p) {
         sum = fmaf(q4.w, s[c + 3], sum);
 #pragma unroll
         for (u32 i = 0; i < 4; i++) stored[(c + i) * D] = s[c + i];
+    }
+#pragma unroll 4
+    for (u32 c = OWN; c < D; c += 4) {
+        const float4 q4 = shared_at<float4>(q + c * 4), k4 = shared_at<float4>(k + c * 4);
+        const float x[4] = {fmaf(k4.x, delta, own_rest(c)), fmaf(k4.y, delta, own_rest(c + 1)), fmaf(k4.z, delta, own_rest(c + 2)),
+                            fmaf(k4.w, delta, own_rest(c + 3))};
+        sum = fmaf(q4.x, x[0], sum);
+        sum = fmaf(q4.y, x[1], sum);
+        sum = fmaf(q4.z, x[2], sum);
+        sum = fmaf(q4.w, x[3], sum);
+#pragma unroll
+        for (u32 i = 0; i < 4; i++) stored[(c + i) * D] = x[i];
     }
     shared_at<float>(raw + at * 4) = sum;
     __syncthreads();

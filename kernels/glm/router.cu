@@ -28,6 +28,7 @@ struct Router {
     u32 sinkhorn;
     float hc_eps;
     u32 rows;
+    u32 apart;             // `router_logits`: x was complete before the predecessor let it begin
 };
 static_assert(sizeof(Router) == 120, "crates/glm-graph/src/cuda/abi.rs");
 
@@ -208,7 +209,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) router(Router p) {
 
 // The logits of all rows, so that a weight is read once for them; `router_choose` comes after it. Shared memory: a float a part of
 // the block's rows of each row of the pass.
-extern "C" __global__ void __launch_bounds__(THREADS) router_logits(Router p) {
+extern "C" __global__ void __launch_bounds__(THREADS, 2) router_logits(Router p) {
     let_successor_begin();
     const u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     const u32 first = p.experts * blockIdx.x / gridDim.x, rows = p.experts * (blockIdx.x + 1) / gridDim.x - first;
@@ -224,7 +225,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) router_logits(Router p) {
                 const u32 r = from + i * step;
                 part_of(p, p.w + size_t(first + r) * p.width, part, r < rows, w[i]);
             }
-            wait_for_predecessor();
+            if (!p.apart) wait_for_predecessor();
             part_of(p, p.x, part, true, x);
 #pragma unroll 1
             for (u32 of = 0; of < p.rows; of++) {
@@ -242,6 +243,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) router_logits(Router p) {
             }
         }
     }
+    // Also because whoever waits for this kernel's end relies on the end of all before it.
     wait_for_predecessor();
     const u32 all = rows * p.rows;
     auto place = [&](u32 i) { return p.logits + size_t(i / rows) * p.experts + first + i % rows; };
@@ -256,13 +258,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) router_logits(Router p) {
 
 // What `router` does after the logits, a block a row of the pass; with gates there is a second one for them.
 extern "C" __global__ void __launch_bounds__(THREADS) router_choose(Router p) {
-    let_successor_begin();
     if (blockIdx.x == 1) return finish_gates(of_row(p.gates, 20), p.sinkhorn, p.hc_eps);
     p.logits = of_row(p.logits, p.experts);
     p.ids = of_row(p.ids, p.k), p.weights = of_row(p.weights, p.k), p.slots = of_row(p.slots, p.k);
     const float bias = threadIdx.x < p.experts ? p.bias[threadIdx.x] : 0.0f;
     if (threadIdx.x < p.experts) prefetch(p.table + threadIdx.x);
     wait_for_predecessor();
+    // When the successor runs, all that came before this kernel has ended.
+    let_successor_begin();
     if (p.experts <= FEW && p.k <= FEW_RANKS) {
         choose_few(p, bias);
     } else {

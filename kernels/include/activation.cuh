@@ -80,6 +80,19 @@ DEV bool scale_of(u32 largest, float& scale, float& inverse) {
     return true;
 }
 
+// A block of `lanes` neighbouring lanes' values, eight each, as bytes and with its scale; all zero if it is. False if one is not finite.
+DEV bool round_eight(const float (&x)[8], u32 lanes, uint2& bytes, float& scale) {
+    u32 largest = 0;
+#pragma unroll
+    for (u32 c = 0; c < 8; c++) largest = max(largest, __float_as_uint(x[c]) & 0x7fffffffu);
+    for (u32 mask = 1; mask < lanes; mask *= 2) largest = max(largest, lane_xor(largest, mask));
+    float inverse;
+    bytes = make_uint2(0, 0), scale = 0.0f;
+    if (largest >= 0x7f800000u) return false;
+    if (scale_of(largest, scale, inverse)) bytes = quantize8(x, inverse);
+    return true;
+}
+
 // Quantises `k` values by the block's threads, in blocks of `LANES` * 8: 256 (32 lanes) or 32 (4 lanes). `fetch(i, raw)` reads
 // what values i..i+8 are made of, while those before are under way, and `make(i, raw, x)` makes them; `q` and `scales` are
 // places in shared memory. Sets `*fault` to 1 if one is not finite and it was 0.

@@ -187,8 +187,8 @@ DEV void index_scores_any(const float* queries, const float* weights, const floa
 constexpr u32 CHOICE_THREADS = 1024;
 // Blocks of that many threads that a processor must have room for: where it can, one begins beside those of the kernels before.
 constexpr u32 CHOICE_ROOM = __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000 ? 2 : 1;
-constexpr u32 AHEAD = 2;     // scores of a thread that are under way
-constexpr u32 ALONE = 4096;  // pools up to which one block marks all: a fence and a count of blocks take longer than that
+constexpr u32 AHEAD = 4;     // scores of a thread that are under way
+constexpr u32 ALONE = 8704;  // pools up to which one block marks all: a fence and a count of blocks take longer than that
 constexpr u32 LISTED = BINS;  // of those in the bin, what shared memory holds
 static_assert(CHOICE_THREADS >= BINS / 4, "a thread reads four bins");
 
@@ -235,9 +235,6 @@ DEV void clear_shared(u32 from, u32 words) {
 #pragma unroll 1
     for (u32 i = threadIdx.x; i < words; i += blockDim.x) shared_at<u32>(from + i * 4) = 0;
 }
-
-// Gets a kernel's arguments and an address's translation under way while its predecessor still runs.
-DEV void expect(const void* address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 
 DEV float4 load_fresh4(const float* from) {
     float4 v;

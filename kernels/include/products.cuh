@@ -16,7 +16,10 @@ struct RowsTask {
     u32 part_rows, parts, first_part;
     u32 pitch, scales, stride;
     u32 share;  // columns that share their vectors: an expert's columns are pairs of a row and a rank
-    u32 reserved;
+    u32 x_stride;
+    // Where not null, the vectors as they are, vector v of column c at c * x_stride + v * k, to be rounded by the product itself, if these
+    // are columns (rows_few.cuh).
+    const float* x;
 };
 
 constexpr u32 MOST_ROWS_TASKS = 8;
@@ -27,8 +30,10 @@ struct RowsTasks {
     RowsTask task[MOST_ROWS_TASKS];
     u32 first_block[MOST_ROWS_TASKS + 1];
     u32 n, columns;
-    u32 tall;   // tiles of a block of rows_few.cuh; 0 is 1
-    u32 apart;  // what is read was complete before the predecessor let this kernel begin (rows_few.cuh)
+    // Of rows_few.cuh: tiles of sixteen rows that a warp has, warps that share a row, stages of a warp that are under way, steps of a
+    // stage; and whether what is read was complete before the predecessor let this kernel begin.
+    u32 tall, split, stages, deep, apart;
+    u32* faults;  // of the launch's rows; what is not finite leaves 1 where 0 was
     const u32* order;
     const u32* tiles;
     const u32* n_tiles;

@@ -1,40 +1,54 @@
-// Quantised matrices times up to eight vectors (rows_product.cuh has the rest): formats without a codebook. Weights come once from
-// device memory, so that is what a product takes: 4.5 TB/s are 19 weights of Q6_K a cycle of each multiprocessor.
+// Quantised matrices times up to eight vectors (rows_product.cuh has the rest). Weights come once from device memory, so that is what a
+// product takes: 4.5 TB/s are 19 weights of Q6_K a cycle of each multiprocessor.
 //
-// A block has tiles of 32 matrix rows and 8 columns. A stage is 1,024 weights of each row; of its eight warps, four have sixteen of the
-// rows, 256 weights each. STAGES stages are under way, two blocks a multiprocessor. Where this gives fewer blocks than that, as for
-// 4,096 rows, tiles are of 16 rows, and a stage is 2,048 weights, so that all eight warps have some of them.
+// A warp has sixteen matrix rows and all columns, and of a row's steps of 256 weights a part: `split` warps share a row, each has
+// neighbouring steps, so that its sums are a branch of the tree. It fetches its steps for itself, some at a time (a stage), and some
+// stages are under way: there is no barrier but where the parts of a row meet. With one for all warps at every stage of four steps, and
+// addresses made for each, a third of all instructions were not products. The vectors are in shared memory as a whole.
 //
-// Scales are not folded into the weights: with eight columns, four multiply-adds for sixteen weights of sixteen rows cost less.
+// Scales are not folded into the weights, but with a codebook: with eight columns, four multiply-adds for sixteen weights of sixteen
+// rows cost less.
 #pragma once
+#include "activation.cuh"
 #include "rows_product.cuh"
 
-// Sizes; what Lane needs of a Geometry is among them. A warp has sixteen rows, 256 weights of a stage's PARTS times 256.
-template <u32 ROWS, u32 PARTS_OF_STAGE>
+// What Lane needs of a Geometry.
 struct Few {
-    static constexpr u32 NT = 1, TN = 8, TM = ROWS, PARTS = PARTS_OF_STAGE, THREADS = TM / 16 * PARTS * WARP, DEEP = PARTS * STEP;
-    static constexpr u32 LANES = THREADS / TM;  // that fetch a row's bytes
-    // Long stretches come by bulk copies, 6 % sooner on an H200; of 850 bytes they come 10 % later than by sixteens.
-    static constexpr bool BULK = __CUDA_ARCH__ >= 900 && PARTS == 8;
+    static constexpr u32 NT = 1, TN = 8, OUTPUTS = 4;
+};
+constexpr u32 FEW_ROWS = 16;         // of a warp
+constexpr u32 FEW_THREADS = 512;     // of a block at most
+constexpr u32 EXPERT_THREADS = 256;  // and with experts: scales are folded into codebooks' weights, which takes more registers
+
+// Who this thread is, and what a launch has of everyone: warps that share a row, stages under way, steps of a stage.
+struct FewWarp {
+    u32 lane, warp, warps, split, groups, group, part, stages, deep;
+
+    __device__ __forceinline__ explicit FewWarp(const RowsTasks& tasks)
+        : lane(threadIdx.x % WARP), warps(blockDim.x / WARP), split(tasks.split), stages(tasks.stages), deep(tasks.deep) {
+        // From lane 0, so that the compiler knows that a warp's lanes agree.
+        warp = __shfl_sync(ALL, threadIdx.x / WARP, 0);
+        groups = warps / split, group = warp / split, part = warp % split;
+    }
 };
 
-// Places in shared memory. In bytes:
+// Places in shared memory, behind a codebook's tables. In bytes:
 //
-//   all = STAGES * (TM * raw_pitch(PARTS * bytes) + PARTS * (2048 + 32 * EACH)) + 4192 + (minima ? 256 * PARTS : 0)
-template <typename G, u32 STAGES, u32 EACH>
+//   all = round_up(4 * table words, 16) + steps * (2048 + (minima ? 256 : 0)) + 8 * (4 * round_up(steps * each, 4) + 16) + 32
+//       + warps * ((split > 1 ? 512 : 0) + stages * 16 * raw_pitch(deep * bytes))
 struct FewRooms {
-    static constexpr u32 X = G::TN * G::DEEP, DX = G::TN * G::PARTS * EACH * 4;
-    u32 pitch, raw_bytes, x, dx, values, vector, column, barriers, sums;
+    u32 steps, pitch, stage, x, dx, dx_pitch, sums, column, values, ring;
 
-    __device__ __forceinline__ FewRooms(u32 bytes) {
-        pitch = raw_pitch(G::PARTS * bytes), raw_bytes = G::TM * pitch;
-        x = STAGES * raw_bytes;
-        dx = x + STAGES * X;                     // [column][part][EACH]
-        values = dx + STAGES * DX;               // [16 rows][part][lane]: four floats
-        vector = values + 4096;                  // of which activations a column is
-        column = vector + G::TN * 4;           // and where its result goes
-        barriers = column + G::TN * 4;         // of the stages' weights
-        sums = barriers + 32;                  // [part][column][chunk]: sums of the activations' sixteens, where there are minima
+    __device__ __forceinline__ FewRooms(const FewWarp& me, u32 k, u32 tables, u32 bytes, u32 each, bool minima) {
+        steps = (k + STEP - 1) / STEP;
+        x = (tables * 4 + 15) & ~15u;                    // activations, [step][..]
+        dx = x + steps * (Few::TN * STEP);
+        dx_pitch = ((steps * each + 3) & ~3u) * 4 + 16;  // of [column]; sixteen more, so that columns differ in banks
+        sums = dx + Few::TN * dx_pitch;                  // [step][column][chunk]: sums of sixteens, where there are minima
+        column = sums + (minima ? steps * 256 : 0);      // where a column's result goes
+        values = column + Few::TN * 4;                   // [warp][lane]: four floats
+        pitch = raw_pitch(me.deep * bytes), stage = FEW_ROWS * pitch;
+        ring = values + (me.split > 1 ? me.warps * 512 : 0) + me.warp * me.stages * stage;  // this warp's
     }
 };
 
@@ -66,8 +80,8 @@ DEV void add_scaled(i32 (&sum)[4], const i32 (&c)[4], i32 first, i32 second) {
 }
 
 // 256 weights with integer scales: values of the lane's two rows and columns.
-template <typename U, typename G>
-DEV void few_values(const u32 (&raw)[2], const Lane<G>& own, u32 dx, u32 sums, float (&v)[4]) {
+template <typename U>
+DEV void few_values(const u32 (&raw)[2], const Lane<Few>& own, u32 dx, u32 pitch, u32 sums, float (&v)[4]) {
     typedef typename U::Source F;
     i32 sum[4] = {0, 0, 0, 0};
 #pragma unroll
@@ -97,7 +111,7 @@ DEV void few_values(const u32 (&raw)[2], const Lane<G>& own, u32 dx, u32 sums, f
     const float d[2] = {F::d(raw[0]), F::d(raw[1])};
 #pragma unroll
     for (u32 e = 0; e < 4; e++) {
-        const float scale = shared_at<float>(dx + (2 * own.t + e % 2) * (G::PARTS * 4));
+        const float scale = shared_at<float>(dx + (2 * own.t + e % 2) * pitch);
         v[e] = (d[e / 2] * scale) * float(sum[e] >> few_shift<U::BIAS>());
         if constexpr (U::MINIMA) {
             i32 least = 0;
@@ -117,9 +131,11 @@ DEV float tree_of_four(float a, float b, float c, float d, u32 total) {
 }
 
 // Runs of 32 weights with a factor each, `runs` of eight, summed up as the tree has them. What does not exist is +0.
-template <typename U, typename G>
-DEV void few_run_values(const u32 (&raw)[2], const Lane<G>& own, u32 dx, u32 sums, u32 runs, u32 total, float (&v)[4]) {
+template <typename U>
+DEV void few_run_values(const u32 (&raw)[2], const Lane<Few>& own, u32 dx, u32 pitch, u32 sums, u32 runs, u32 total,
+                        float (&v)[4]) {
     typedef typename U::Source F;
+    const u32 scales[2] = {dx + 2 * own.t * pitch, dx + (2 * own.t + 1) * pitch};
     float half[2][4];
 #pragma unroll
     for (u32 h = 0; h < 2; h++) {
@@ -137,7 +153,7 @@ DEV void few_run_values(const u32 (&raw)[2], const Lane<G>& own, u32 dx, u32 sum
 #pragma unroll
             for (u32 e = 0; e < 4; e++) {
                 const u32 column = 2 * own.t + e % 2;
-                const float scale = shared_beyond<float>(dx + 2 * own.t * (G::PARTS * 32), e % 2 * (G::PARTS * 32) + run * 4);
+                const float scale = shared_beyond<float>(scales[e % 2], run * 4);
                 float one = (U::d(raw[e / 2], run * F::BYTES) * scale) * float(c[e] >> U::SHIFT);
                 if constexpr (U::MINIMA) {
                     const uint2 both = shared_at<uint2>(sums + (column * 4 + run / 2) * 8);
@@ -160,199 +176,293 @@ DEV void few_run_values(const u32 (&raw)[2], const Lane<G>& own, u32 dx, u32 sum
     for (u32 e = 0; e < 4; e++) v[e] = total < 8 ? half[0][e] : half[0][e] + half[1][e];
 }
 
-// A stage of a tile of rows.
-struct FewTurn {
-    u32 tile, stage;
-
-    __device__ __forceinline__ void move(u32 stages) {
-        stage++;
-        if (stage == stages) tile++, stage = 0;
+// 256 weights of a format with a codebook, scales folded in.
+template <typename U>
+DEV void few_book_values(const u32 (&raw)[2], const Lane<Few>& own, u32 dx, u32 pitch, float (&v)[4]) {
+    typedef typename U::Source F;
+    constexpr u32 COPIES = book_copies<F, true>();
+    const NearBook<F::GRID, COPIES> book = {{threadIdx.x % COPIES * 4}};
+    Sums<Few> sums;
+    if constexpr (U::CHOSEN) {
+        multiply_chosen<U>(raw, own, book, sums);
+    } else {
+        multiply_entries<U>(raw, own, book, sums);
     }
+    const float d[2] = {F::d(raw[0]), F::d(raw[1])};
+#pragma unroll
+    for (u32 e = 0; e < 4; e++) v[e] = (d[e / 2] * shared_at<float>(dx + (2 * own.t + e % 2) * pitch)) * float(sums.at(0, e));
+}
+
+// The warps that share rows meet: group `group` of the block, of `warps` warps.
+DEV void group_meets(u32 group, u32 warps) { asm volatile("bar.sync %0, %1;" ::"r"(1 + group), "r"(warps * WARP) : "memory"); }
+
+// Which rows of the pass a block's columns are, and which vectors they meet.
+template <bool EXPERTS>
+struct FewColumns {
+    const Columns& of;
+    u32 share, parts, vector;
+
+    __device__ __forceinline__ FewColumns(const Columns& of, const RowsTask& task, u32 vector)
+        : of(of), share(EXPERTS ? task.share : 1), parts(task.parts), vector(vector) {}
+    __device__ __forceinline__ u32 column(u32 i) const { return EXPERTS ? of.column(i) : i; }
+    __device__ __forceinline__ u32 row(u32 i) const { return EXPERTS ? of.column(i) / share : i; }
+    __device__ __forceinline__ u32 vector_of(u32 i) const { return row(i) * parts + vector; }
 };
 
-// One block's part of a launch, `tall` tiles of rows one after the other without a gap: a block a tile would begin and end for every
-// four stages, with 500 of 2,700 instructions and nothing under way. The launch may begin before its predecessor has ended. The successor may begin when all blocks have waited
-// for that: products of the same rounded vectors, `apart`, then need not wait for these. `Format`: bytes(format), minima(format) and values(format, ...).
-template <typename G, u32 STAGES, typename Format>
-DEV void rows_few(const RowsTasks& tasks) {
-    constexpr u32 EACH = Format::RUNS ? 8 : 1;
-    Columns columns;
-    if (tasks.tiles) wait_for_predecessor();
-    if (!find_columns(tasks, G::TN, columns)) return;
-    const Place place = find_rows(tasks, G::TM * max(tasks.tall, 1u));
-    const RowsTask& task = tasks.task[place.task];
-    const u32 rows = place.end - place.first, tid = threadIdx.x, lane = tid % WARP, part = tid / WARP % G::PARTS;
-    const u32 bytes = Format::bytes(task.format);
-    const bool minima = Format::minima(task.format);
-    const FewRooms<G, STAGES, EACH> rooms(bytes);
-    if (tid < columns.count) {
-        const u32 column = columns.column(tid);
-        shared_at<u32>(rooms.column + tid * 4) = column;
-        shared_at<u32>(rooms.vector + tid * 4) = column / task.share * task.parts + place.vector;
+// The whole vectors of a block's columns, rounded before: sixteen lanes a column's step, and as many a column's scales.
+template <bool EXPERTS>
+DEV void fetch_vectors(const RowsTask& task, const FewRooms& rooms, const FewColumns<EXPERTS>& columns, u32 each) {
+    const u32 sixteen = threadIdx.x % 16;
+#pragma unroll 1
+    for (u32 i = threadIdx.x / 16; i < Few::TN * rooms.steps; i += blockDim.x / 16) {
+        const u32 column = i % Few::TN, step = i / Few::TN;
+        if (column >= columns.of.count) continue;
+        const u8* from = task.q + size_t(columns.vector_of(column)) * task.pitch + size_t(step) * STEP + sixteen * 16;
+        copy16(smem + rooms.x + step * (Few::TN * STEP) + x_sixteen(Few::TN, sixteen / 4, column, sixteen % 4), from);
     }
-    u64* const barriers = reinterpret_cast<u64*>(smem + rooms.barriers);
-    if (G::BULK && tid == 0) {
-#pragma unroll
-        for (u32 stage = 0; stage < STAGES; stage++) arrivals_begin(barriers + stage);
-        arrivals_are_visible();
-    }
-    __syncthreads();
-
-    const u8* const w = weights_of(task, columns.expert) + size_t(place.first) * task.row_bytes;
-    const u32 steps = (task.k + STEP - 1) / STEP, stages = (steps + G::PARTS - 1) / G::PARTS, deep = G::PARTS * bytes;
-    const u32 tiles = (rows + G::TM - 1) / G::TM;
-    u32 total = 1;
-    while (total < (Format::RUNS ? task.k / 32 : steps)) total *= 2;
-    const u32 all = Format::RUNS ? max(total / 8, 1u) : total, whole = max(all / G::PARTS, 1u);
-
-    // What a thread fetches of vectors: sixteen lanes a column's activations of a part, one a sixteen of scales.
-    const u32 column = tid / 16 % G::TN, sixteen = tid % 16;
-    const u8* own_x = nullptr;
-    if (column < columns.count) own_x = task.q + size_t(shared_at<u32>(rooms.vector + column * 4)) * task.pitch + sixteen * 16;
-    constexpr u32 OF_COLUMN = EACH * G::PARTS / 4;
-    const u32 scale_column = tid / OF_COLUMN;
-    const float* own_scale = nullptr;
-    if (scale_column < columns.count) {
-        own_scale = task.scale + size_t(shared_at<u32>(rooms.vector + scale_column * 4)) * task.scales + tid % OF_COLUMN * 4;
-    }
-    // Whole sixteens around a stage of a row's bytes, and how far behind the first of them they begin.
-    auto stretch = [&](const FewTurn& turn, u32 own, const u8*& from) {
-        from = w + size_t(own) * task.row_bytes + turn.stage * deep;
-        const u32 skew = u32(reinterpret_cast<size_t>(from)) & 15;
-        from -= skew;
-        return skew + min(deep, task.row_bytes - turn.stage * deep);
-    };
-    auto fetch_weights = [&](const FewTurn& turn, u32 slot) {
-        u8* const to = smem + slot * rooms.raw_bytes;
-        const u8* from;
-        if constexpr (G::BULK) {
-            // A lane of the first warp has a row.
-            if (tid >= WARP) return;
-            const u32 own = turn.tile * G::TM + lane;
-            u32 bytes = 0;
-            if (lane < G::TM && own < rows) bytes = (stretch(turn, own, from) + 15) & ~15u;
-            u32 sum = bytes;
-#pragma unroll
-            for (u32 mask = 1; mask < WARP; mask *= 2) sum += lane_xor(sum, mask);
-            if (sum == 0) return;
-            if (lane == 0) arrivals_expect(barriers + slot, sum);
-            __syncwarp();
-            if (bytes > 0) copy_stretch(to + lane * rooms.pitch, from, bytes, barriers + slot);
-        } else {
-            constexpr u32 MOST = G::PARTS * 272 + 15;
-            const u32 row = tid / G::LANES, at = tid % G::LANES * 16, own = turn.tile * G::TM + row;
-            if (own < rows) {
-                const u32 end = stretch(turn, own, from);
-#pragma unroll
-                for (u32 k = 0; k < MOST; k += G::LANES * 16) {
-                    if (at + k < end) copy16(to + row * rooms.pitch + at + k, from + at + k);
-                }
-            }
+#pragma unroll 1
+    for (u32 column = threadIdx.x / 16; column < columns.of.count; column += blockDim.x / 16) {
+        const float* scale = task.scale + size_t(columns.vector_of(column)) * task.scales;
+        for (u32 i = sixteen * 4; i < rooms.steps * each; i += 64) {
+            copy16(smem + rooms.dx + column * rooms.dx_pitch + i * 4, reinterpret_cast<const u8*>(scale + i));
         }
-    };
-    auto fetch_vectors = [&](const FewTurn& turn, u32 slot) {
-        if (turn.tile < tiles) {
+    }
+}
+
+// Rounds the vectors of columns itself, as rows/quantize.cu does: for short ones that takes less than a launch. A warp a column's step.
+// A function that is called: a copy for each format would be much code.
+template <u32 EACH>
+static __device__ __noinline__ void round_vectors(const RowsTask& task, u32 x_at, u32 dx_at, u32 dx_pitch, u32 steps, u32 columns,
+                                                  u32 vector, u32* faults) {
+    const u32 lane = threadIdx.x % WARP;
+    u32 own = threadIdx.x / WARP, step = 0;
+#pragma unroll 1
+    for (;; own += blockDim.x / WARP) {
+        while (own >= columns) own -= columns, step++;
+        if (step >= steps) break;
+        const u32 at = step * STEP + 8 * lane;
+        const float* from = task.x + size_t(own) * task.x_stride + size_t(vector) * task.k + at;
+        float x[8] = {};
 #pragma unroll
-            for (u32 i = 0; i < G::PARTS / 2; i++) {
-                const u32 p = tid / 128 + 2 * i, step = G::PARTS * turn.stage + p;
-                if (own_x && step < steps) {
-                    const u32 at = p * (G::TN * STEP) + x_sixteen(G::TN, sixteen / 4, column, sixteen % 4);
-                    copy16(smem + rooms.x + slot * rooms.X + at, own_x + size_t(step) * STEP);
-                }
-            }
-            const u32 at = turn.stage * (G::PARTS * EACH);
-            if (own_scale && at + tid % OF_COLUMN * 4 < task.scales) {
-                copy16(smem + rooms.dx + slot * rooms.DX + tid * 16, reinterpret_cast<const u8*>(own_scale + at));
-            }
+        for (u32 c = 0; c < 8; c++) {
+            if (at + c < task.k) x[c] = from[c];
+        }
+        float scale;
+        uint2 bytes;
+        if (!round_eight(x, WARP / EACH, bytes, scale) && faults[own] == 0) faults[own] = 1;
+        // Words 2m and 2m + 1 of the chunk's sixteen.
+        const u32 m = lane % 8, word = m % 2 * 2, to = x_at + step * (Few::TN * STEP) + m / 2 * 4;
+        shared_at<u32>(to + x_sixteen(Few::TN, lane / 8, own, word)) = bytes.x;
+        shared_at<u32>(to + x_sixteen(Few::TN, lane / 8, own, word + 1)) = bytes.y;
+        if (lane % (WARP / EACH) == 0) {
+            shared_at<float>(dx_at + own * dx_pitch + (step * EACH + lane / (WARP / EACH)) * 4) = scale;
+        }
+    }
+}
+
+// `bytes` of each of a tile's rows, the first at `from`, to stage `slot`, where they lie as in memory behind a multiple of sixteen. Sixteen lanes a row: neighbouring lanes fetch neighbouring sixteens, or each would be a pass of its own over shared memory;
+// and a bulk copy a lane takes sixteen instructions each. No more than 480 bytes, so that a lane has two at most.
+DEV void fetch_stage(const FewWarp& me, const FewRooms& rooms, const u8* from, u32 rows, u32 row_bytes, u32 bytes, u32 slot) {
+    const u32 at = me.lane % 16 * 16, first = me.lane / 16;
+    u8* const to = smem + rooms.ring + slot * rooms.stage + first * rooms.pitch + at;
+    from += first * row_bytes;
+    auto fetch_row = [&](u32 i, const u8* aligned, u32 end) {
+        if (at < end) copy16(to + i * (2 * rooms.pitch), aligned);
+        if (at + 256 < end) copy16(to + i * (2 * rooms.pitch) + 256, aligned + 256);
+    };
+    if (rows == FEW_ROWS && row_bytes % 16 == 0) {
+        const u32 skew = u32(reinterpret_cast<size_t>(from)) & 15, end = skew + bytes;
+        const u8* aligned = from - skew + at;
+        if (end <= 256) {
+            if (at >= end) return;
+#pragma unroll
+            for (u32 i = 0; i < FEW_ROWS / 2; i++) copy16(to + i * (2 * rooms.pitch), aligned + size_t(i) * (2 * row_bytes));
+        } else {
+#pragma unroll
+            for (u32 i = 0; i < FEW_ROWS / 2; i++) fetch_row(i, aligned + size_t(i) * (2 * row_bytes), end);
+        }
+        return;
+    }
+#pragma unroll 1
+    for (u32 i = 0; first + 2 * i < rows; i++) {
+        const u32 skew = u32(reinterpret_cast<size_t>(from)) & 15;
+        fetch_row(i, from - skew + at, skew + bytes);
+        from += 2 * row_bytes;
+    }
+}
+
+// Some rows of a task times some columns. A group's tiles of sixteen rows follow those of the other groups. Where they are no expert's,
+// this waits for the launch's predecessor. `tables` is the format whose tables are there, if any.
+template <bool RUNS, bool EXPERTS, typename U>
+DEV void few_segment(const RowsTasks& tasks, const FewWarp& me, const Columns& columns, const Place& place, u32& tables) {
+    constexpr u32 EACH = RUNS ? 8 : 1, BYTES = U::BYTES;
+    const RowsTask& task = tasks.task[place.task];
+    const u32 first_row = place.first, rows = place.end - place.first, vector = place.vector;
+    const FewRooms rooms(me, task.k, table_words<U, true>(), BYTES, EACH, U::MINIMA);
+    const u32 lane = me.lane;
+    // What the segment before has in shared memory has been read.
+    if (EXPERTS) __syncthreads();
+    const FewColumns<EXPERTS> own_columns(columns, task, vector);
+    if (EXPERTS && threadIdx.x < columns.count) shared_at<u32>(rooms.column + threadIdx.x * 4) = columns.column(threadIdx.x);
+    if (tables != task.format) make_tables<U, true>(task.book);
+    tables = task.format;
+
+    const u8* const w = weights_of(task, columns.expert) + size_t(first_row) * task.row_bytes;
+    const u32 of_block = (rows + FEW_ROWS - 1) / FEW_ROWS;
+    const u32 tiles = of_block > me.group ? (of_block - me.group + me.groups - 1) / me.groups : 0;
+    u32 total = 1;
+    while (total < (RUNS ? task.k / 32 : rooms.steps)) total *= 2;
+    const u32 each = max((RUNS ? max(total / 8, 1u) : total) / me.split, 1u);
+    const u32 first = min(me.part * each, rooms.steps), last = min(first + each, rooms.steps);
+
+    u32 next_tile = first < last ? 0 : tiles, next_step = first, fill = 0, use = 0;  // stages to be filled and used next
+    auto fetch = [&] {
+        if (next_tile < tiles) {
+            const u32 row = (next_tile * me.groups + me.group) * FEW_ROWS, until = min(next_step + me.deep, last);
+            u32 bytes = (until - next_step) * BYTES;
+            if constexpr (RUNS) bytes = min(bytes, task.row_bytes - next_step * BYTES);
+            fetch_stage(me, rooms, w + size_t(row) * task.row_bytes + next_step * BYTES, min(rows - row, FEW_ROWS), task.row_bytes,
+                        bytes, fill);
+            fill = fill + 1 == me.stages ? 0 : fill + 1;
+            next_step = until;
+            if (until == last) next_step = first, next_tile++;
         }
         copies_end();
     };
-
-    Lane<G> own = {lane / 4, lane % 4, 0};
-    const u32 sixteenth = tid / (WARP * G::PARTS) * 16;  // the first of the warp's rows
-    const u32 exchange = rooms.values + sixteenth / 16 * (G::PARTS * 512);
-    Partials<1, 0, 8> partials;
-    float more[8][1], sum[1];
-    // A thread has one of the sixteen rows' 128 results, where there are as many: adds up what the warps have of it.
-    const u32 result = part * WARP + lane;
-    auto add = [&](const FewTurn& turn) {
-        if (result >= 128) return;
-        const u32 at = exchange + result * 4;
-        auto four = [&](u32 first) {
-            return tree_of_four(shared_at<float>(at + first * 512), shared_at<float>(at + (first + 1) * 512),
-                                shared_at<float>(at + (first + 2) * 512), shared_at<float>(at + (first + 3) * 512), all);
-        };
-        sum[0] = four(0);
-        if constexpr (G::PARTS == 8) {
-            if (all > 4) sum[0] = sum[0] + four(4);
-        }
-        partials.push(sum, turn.stage, whole, more);
-        if (turn.stage + 1 < stages) return;
-        // Partials that do not exist are +0.
-#pragma unroll 1
-        for (u32 stage = stages; stage < whole; stage++) {
-            sum[0] = 0.0f;
-            partials.push(sum, stage, whole, more);
-        }
-        const u32 from = result / 4, e = result % 4;
-        const u32 out = turn.tile * G::TM + sixteenth + from / 4 + e / 2 * 8, to = 2 * (from % 4) + e % 2;
-        if (out < rows && to < columns.count) {
-            task.y[size_t(shared_at<u32>(rooms.column + to * 4)) * task.stride + place.first + out] = sum[0];
-        }
-    };
     // Weights are nobody's result: the first stages are asked for before the predecessor has ended.
-    FewTurn next = {0, 0}, of_vectors = {0, 0};
 #pragma unroll 1
-    for (u32 slot = 0; slot < STAGES; slot++, next.move(stages)) fetch_weights(next, slot);
-    if (!tasks.apart) wait_for_predecessor();
-    let_successor_begin();
-#pragma unroll 1
-    for (u32 slot = 0; slot < STAGES; slot++, of_vectors.move(stages)) fetch_vectors(of_vectors, slot);
-    u32 slot = 0, phase = 0;
-    FewTurn now = {0, 0}, before = {0, 0};
-#pragma unroll 1
-    for (bool first = true;; first = false) {
-        copies_wait<STAGES - 1>();
-        if (G::BULK && now.tile < tiles) arrivals_wait(barriers + slot, phase);
-        __syncthreads();
-        if (!first) add(before);
-        if (now.tile >= tiles) break;
-        const u32 x = rooms.x + slot * rooms.X;
-        if (minima) {
-            if (tid < 32 * G::PARTS) {
-                shared_at<uint2>(rooms.sums + tid * 8) = chunk_sums(x + tid / 32 * (G::TN * STEP), G::TN, tid % 4, tid / 4 % 8);
-            }
-            __syncthreads();
-        }
-        const u32 step = G::PARTS * now.stage + part;
-        float v[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-        if (step < steps) {
-            own.x = x + part * (G::TN * STEP) + own.g * CHUNK;
-            const u32 skew = u32(reinterpret_cast<size_t>(w)) + now.tile * G::TM * task.row_bytes + now.stage * deep;
-            u32 raw[2];
-#pragma unroll
-            for (u32 k = 0; k < 2; k++) {
-                const u32 r = sixteenth + own.g + 8 * k;
-                raw[k] = slot * rooms.raw_bytes + r * rooms.pitch + ((skew + r * task.row_bytes) & 15) + part * bytes;
-            }
-            const u32 dx = rooms.dx + slot * rooms.DX + part * (EACH * 4), sums = rooms.sums + part * 256;
-            if constexpr (Format::RUNS) {
-                Format::values(task.format, raw, own, dx, sums, task.k / 32 - 8 * step, total, v);
-            } else {
-                Format::values(task.format, raw, own, dx, sums, v);
-            }
-        }
-        // All have read the stage, and what the warps had of the one before.
-        __syncthreads();
-        shared_at<float4>(exchange + part * 512 + lane * 16) = make_float4(v[0], v[1], v[2], v[3]);
-        fetch_weights(next, slot);
-        fetch_vectors(next, slot);
-        next.move(stages);
-        slot++;
-        if (slot == STAGES) slot = 0, phase ^= 1;
-        before = now;
-        now.move(stages);
+    for (u32 i = 0; i < me.stages; i++) fetch();
+    if (!EXPERTS) {
+        if (!tasks.apart) wait_for_predecessor();
+        let_successor_begin();
     }
+    if (!EXPERTS && task.x) {
+        round_vectors<EACH>(task, rooms.x, rooms.dx, rooms.dx_pitch, rooms.steps, columns.count, vector, tasks.faults);
+    } else {
+        fetch_vectors(task, rooms, own_columns, EACH);
+        copies_end();
+        copies_wait<0>();
+    }
+    __syncthreads();
+    if constexpr (U::MINIMA) {
+        for (u32 i = threadIdx.x; i < rooms.steps * 32; i += blockDim.x) {
+            shared_at<uint2>(rooms.sums + i * 8) = chunk_sums(rooms.x + i / 32 * (Few::TN * STEP), Few::TN, i % 4, i / 4 % 8);
+        }
+        __syncthreads();
+    }
+
+    Lane<Few> own = {lane / 4, lane % 4, 0};
+    const u32 exchange = rooms.values + me.group * me.split * 512;
+    Partials<4, 2, 5> partials;
+    float more[5][4];
+#pragma unroll 1
+    for (u32 tile = 0; tile < tiles; tile++) {
+        const u32 row = (tile * me.groups + me.group) * FEW_ROWS;
+        float v[4];
+        u32 raw[2], left = 0;  // where the lane's rows are in the stage, and steps that are left of it
+#pragma unroll 1
+        for (u32 i = 0; i < each; i++) {
+            const u32 step = first + i;
+            v[0] = 0.0f, v[1] = 0.0f, v[2] = 0.0f, v[3] = 0.0f;  // partials that do not exist are +0
+            if (step < last) {
+                if (left == 0) {
+                    if (me.stages > 2) {
+                        copies_wait<2>();
+                    } else {
+                        copies_wait<1>();
+                    }
+                    __syncwarp();
+                    left = min(me.deep, last - step);
+#pragma unroll
+                    for (u32 k = 0; k < 2; k++) {
+                        const u32 r = own.g + 8 * k, low = u32(reinterpret_cast<size_t>(w)) + (row + r) * task.row_bytes + step * BYTES;
+                        raw[k] = rooms.ring + use * rooms.stage + r * rooms.pitch + (low & 15);
+                    }
+                    use = use + 1 == me.stages ? 0 : use + 1;
+                }
+                own.x = rooms.x + step * (Few::TN * STEP) + own.g * CHUNK;
+                const u32 dx = rooms.dx + step * (EACH * 4), sums = rooms.sums + step * 256;
+                if constexpr (RUNS) {
+                    few_run_values<U>(raw, own, dx, rooms.dx_pitch, sums, task.k / 32 - 8 * step, total, v);
+                } else if constexpr (U::BOOK) {
+                    few_book_values<U>(raw, own, dx, rooms.dx_pitch, v);
+                } else {
+                    few_values<U>(raw, own, dx, rooms.dx_pitch, sums, v);
+                }
+                raw[0] += BYTES, raw[1] += BYTES;
+                if (--left == 0) {
+                    __syncwarp();
+                    fetch();
+                }
+            }
+            partials.push(v, i, each, more);
+        }
+        auto write = [&](u32 r, u32 to, float sum) {
+            if (row + r < rows && to < columns.count) {
+                const u32 column = EXPERTS ? shared_at<u32>(rooms.column + to * 4) : to;
+                task.y[size_t(column) * task.stride + first_row + row + r] = sum;
+            }
+        };
+        if (me.split == 1) {
+#pragma unroll
+            for (u32 e = 0; e < 4; e++) write(own.g + e / 2 * 8, 2 * own.t + e % 2, v[e]);
+            continue;
+        }
+        // All have read what the tile before left here.
+        if (tile > 0) group_meets(me.group, me.split);
+        shared_at<float4>(exchange + me.part * 512 + lane * 16) = make_float4(v[0], v[1], v[2], v[3]);
+        group_meets(me.group, me.split);
+#pragma unroll 1
+        for (u32 i = me.part * WARP + lane; i < FEW_ROWS * Few::TN; i += me.split * WARP) {
+            auto of = [&](u32 p) { return shared_at<float>(exchange + p * 512 + i * 4); };
+            float sum = of(0) + of(1);
+            if (me.split > 2) sum = sum + (of(2) + of(3));
+            if (me.split > 4) sum = sum + ((of(4) + of(5)) + (of(6) + of(7)));
+            const u32 from = i / 4, e = i % 4;
+            write(from / 4 + e / 2 * 8, 2 * (from % 4) + e % 2, sum);
+        }
+    }
+}
+
+// One block's part of a launch with dense matrices: `tall` tiles of sixteen rows for each group of `split` warps. The launch may begin
+// before its predecessor has ended. The successor may begin when all blocks have waited for that: products of the same vectors, `apart`,
+// then need not wait for these.
+template <typename Format>
+DEV void rows_few(const RowsTasks& tasks) {
+    const FewWarp me(tasks);
+    const Place place = find_rows(tasks, FEW_ROWS * me.groups * tasks.tall);
+    const Columns columns = {0, tasks.columns, 0, nullptr};
+    u32 tables = ALL;
+    Format::choose_format(tasks.task[place.task].format, [&](auto unpack) {
+        few_segment<Format::RUNS, false, decltype(unpack)>(tasks, me, columns, place, tables);
+    });
     // Whoever waits for this kernel's end relies on the end of all before it.
     if (tasks.apart) wait_for_predecessor();
+}
+
+// With experts, which only the device knows: a block has an equal share of all of their rows.
+template <typename Format>
+DEV void rows_few_of_experts(const RowsTasks& tasks) {
+    const FewWarp me(tasks);
+    u32 tables = ALL;
+    auto rounds_of = [&](const RowsTask& task) { return (task.rows + FEW_ROWS * me.groups - 1) / (FEW_ROWS * me.groups); };
+    wait_for_predecessor();
+    let_successor_begin();
+    u32 each = 0;
+    for (u32 t = 0; t < tasks.n; t++) each += rounds_of(tasks.task[t]);
+    const u32 all = each * *tasks.n_tiles, end = u32(u64(all) * (blockIdx.x + 1) / gridDim.x);
+    u32 at = u32(u64(all) * blockIdx.x / gridDim.x);
+#pragma unroll 1
+    while (at < end) {
+        const u32* tile = tasks.tiles + 3 * (at / each);
+        const Columns columns = {tile[1], tile[2], tile[0], tasks.order};
+        u32 t = 0, in = at % each;
+        while (in >= rounds_of(tasks.task[t])) in -= rounds_of(tasks.task[t++]);
+        const u32 rounds = min(end - at, rounds_of(tasks.task[t]) - in), first = in * FEW_ROWS * me.groups;
+        const Place place = {t, first, min(tasks.task[t].rows, first + rounds * FEW_ROWS * me.groups), tasks.task[t].first_part};
+        Format::choose_format(tasks.task[t].format, [&](auto unpack) {
+            few_segment<Format::RUNS, true, decltype(unpack)>(tasks, me, columns, place, tables);
+        });
+        at += rounds;
+    }
 }

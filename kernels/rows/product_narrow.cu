@@ -31,14 +31,6 @@ struct NarrowFormats {
                     float (&v)[G::OUTPUTS], Take take) {
         choose_format(format, [&](auto unpack) { run_values<decltype(unpack)>(raw, own, rooms, step, runs, v, take); });
     }
-
-    // For few vectors (rows_few.cuh).
-    DEV u32 bytes(u32 format) { return traits(format).bytes; }
-    DEV bool minima(u32 format) { return traits(format).minima; }
-    template <typename G>
-    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, u32 dx, u32 sums, u32 runs, u32 total, float (&v)[4]) {
-        choose_format(format, [&](auto unpack) { few_run_values<decltype(unpack)>(raw, own, dx, sums, runs, total, v); });
-    }
 };
 
 // 128 rows and 32 columns a block.
@@ -51,10 +43,19 @@ extern "C" __global__ void __launch_bounds__(128, 1) rows_narrow_small(const __g
     rows_product<Geometry<4, 4>, NarrowFormats>(tasks);
 }
 
-// Up to eight vectors: 32 rows a block.
-extern "C" __global__ void __launch_bounds__(256, 2) rows_narrow_few(const __grid_constant__ RowsTasks tasks) {
+// Up to eight vectors.
+extern "C" __global__ void __launch_bounds__(FEW_THREADS, 1) rows_narrow_few(const __grid_constant__ RowsTasks tasks) {
     if constexpr (MOST_SHARED > 64) {
-        rows_few<Few<32, 4>, 2, NarrowFormats>(tasks);
+        rows_few<NarrowFormats>(tasks);
+    } else {
+        __trap();
+    }
+}
+
+// Of each of several experts.
+extern "C" __global__ void __launch_bounds__(EXPERT_THREADS, 1) rows_narrow_experts(const __grid_constant__ RowsTasks tasks) {
+    if constexpr (MOST_SHARED > 64) {
+        rows_few_of_experts<NarrowFormats>(tasks);
     } else {
         __trap();
     }

@@ -3,6 +3,8 @@
 
 // Every format.
 struct AllFormats {
+    static constexpr bool RUNS = false;
+
     // Calls `with` for the format of a number; crates/quant-kernels/src/cuda/rows.rs has the same numbers.
     template <typename With>
     DEV void choose_format(u32 format, With with) {
@@ -80,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(128, 1) rows_wide_small(const __gri
     rows_product<Geometry<4, 4>, WideFormats<AllFormats, false>>(tasks);
 }
 
-// Up to eight vectors, formats without a codebook: 32 rows a block (rows_few.cuh).
+// Up to eight vectors (rows_few.cuh): formats without a codebook.
 struct FewFormats {
     static constexpr bool RUNS = false;
 
@@ -95,42 +97,32 @@ struct FewFormats {
             default: return with(UnpackIq4Xs());
         }
     }
-
-    DEV u32 bytes(u32 format) {
-        u32 out;
-        choose_format(format, [&](auto unpack) { out = decltype(unpack)::BYTES; });
-        return out;
-    }
-    DEV bool minima(u32 format) { return format == 4 || format == 6 || format == 7; }
-    template <typename G>
-    DEV void values(u32 format, const u32 (&raw)[2], const Lane<G>& own, u32 dx, u32 sums, float (&v)[4]) {
-        choose_format(format, [&](auto unpack) { few_values<decltype(unpack)>(raw, own, dx, sums, v); });
-    }
 };
 
-extern "C" __global__ void __launch_bounds__(256, 2) rows_wide_few(const __grid_constant__ RowsTasks tasks) {
+extern "C" __global__ void __launch_bounds__(FEW_THREADS, 1) rows_wide_few(const __grid_constant__ RowsTasks tasks) {
     if constexpr (MOST_SHARED > 64) {
-        rows_few<Few<32, 4>, (MOST_SHARED > 99 ? 3 : 2), FewFormats>(tasks);
+        rows_few<FewFormats>(tasks);
     } else {
         __trap();
     }
 }
 
-// With few rows.
-extern "C" __global__ void __launch_bounds__(256, 2) rows_wide_deep(const __grid_constant__ RowsTasks tasks) {
-    if constexpr (MOST_SHARED > 99) {
-        rows_few<Few<16, 8>, 2, FewFormats>(tasks);
+// Up to eight vectors of each of several experts: every format.
+extern "C" __global__ void __launch_bounds__(EXPERT_THREADS, 1) rows_wide_experts(const __grid_constant__ RowsTasks tasks) {
+    if constexpr (MOST_SHARED > 64) {
+        rows_few_of_experts<AllFormats>(tasks);
     } else {
         __trap();
     }
 }
 
-// The same with a codebook, or with Q6_K among them: 128 rows a block, since unpacking takes longer than reading.
+// Dense matrices with a codebook.
 struct BookFormats {
+    static constexpr bool RUNS = false;
+
     template <typename With>
     DEV void choose_format(u32 format, With with) {
         switch (format) {
-            case 0: return with(UnpackQ6K());
             case 1: return with(UnpackIq2Xxs());
             case 2: return with(UnpackIq2S());
             case 3: return with(UnpackIq3Xxs());
@@ -142,9 +134,9 @@ struct BookFormats {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(256, 2) rows_book_few(const __grid_constant__ RowsTasks tasks) {
+extern "C" __global__ void __launch_bounds__(FEW_THREADS, 1) rows_book_few(const __grid_constant__ RowsTasks tasks) {
     if constexpr (MOST_SHARED > 64) {
-        rows_product<Geometry<8, 1, 4>, WideFormats<BookFormats, true>>(tasks);
+        rows_few<BookFormats>(tasks);
     } else {
         __trap();
     }

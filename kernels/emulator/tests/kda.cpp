@@ -80,7 +80,7 @@ void reference(Inputs& in) {
 int main() {
     for (u32 position : {4u, 5u}) {
         Inputs a(3, 128, 4, position, 5), b = a, c = a, want = a;
-        launch(kda::kda_step128, 3, 128, 4 * 128 * 4, a.arguments<kda::Kda>());
+        launch(kda::kda_step128, 3, 128, 4 * 128 * 4 + 48 * 128 * 4, a.arguments<kda::Kda>());
         launch(kda::kda_step, 3, 512, b.shared(), b.arguments<kda::Kda>());
         launch(kda70::kda_step, 3, 512, c.shared(), c.arguments<kda70::Kda>());
         reference(want);

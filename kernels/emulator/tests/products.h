@@ -10,9 +10,9 @@ inline void patch(Format& f, u8* block, Random& r) {
     if (!strcmp(f.name, "iq1_m")) block[55] = u8((block[55] & 0x0f) | 0x20);
     if (!strcmp(f.name, "mxfp4")) block[0] = u8(100 + r.below(40));
 }
-// `few`: of a unit with blocks of 32 rows; `book_few`: with 128. Null where a format has none.
+// `few`: of a unit for few vectors; `book_few`: with a codebook. Null where a format has none.
 template <typename DT, typename T1, typename RT, typename K1, typename K2, typename K3>
-void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double, std::type_identity_t<K3> few, std::type_identity_t<K3> book_few) {
+void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double, std::type_identity_t<K3> few, std::type_identity_t<K3> book_few, std::type_identity_t<K3> few_experts) {
     Random r(f.code * 77 + f.len);
     std::vector<u32> book(f.grid + f.signs);
     bool iq3 = !strncmp(f.name, "iq3", 3);
@@ -26,8 +26,8 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double, std::t
     for (u32 i = 0; i < f.signs && strcmp(f.name, "iq2_s"); i++) { if (iq3) book[f.grid + i] = r.word() & 0xc0c0c0c0u; else book[f.grid + i] = r.word() & 0x44444444u; }
     bool wide = f.len == 256;
     struct Case { u32 rows, k, columns, parts, share; bool experts; };
-    std::vector<Case> cases = {{150, 512, 70, 1, 1, false}, {60, 768, 9, 3, 1, false}, {40, 2304, 33, 1, 2, true}, {140, 1280, 150, 1, 1, false}, {70, 4352, 3, 1, 1, false}, {33, 256, 8, 1, 1, false}};
-    if (!wide) { cases.push_back({33, 32, 5, 1, 1, false}); cases.push_back({20, 96, 17, 1, 1, false}); cases.push_back({20, 352, 17, 1, 1, false}); }
+    std::vector<Case> cases = {{150, 512, 70, 1, 1, false}, {60, 768, 9, 3, 1, false}, {40, 2304, 33, 1, 2, true}, {140, 1280, 150, 1, 1, false}, {70, 4352, 3, 1, 1, false}, {33, 256, 8, 1, 1, false}, {150, 512, 7, 1, 1, false}, {60, 768, 8, 3, 1, false}, {140, 1280, 5, 1, 1, false}};
+    if (!wide) { cases.push_back({33, 32, 5, 1, 1, false}); cases.push_back({20, 96, 17, 1, 1, false}); cases.push_back({20, 352, 17, 1, 1, false}); cases.push_back({40, 352, 6, 2, 1, false}); }
     for (auto& c : cases) {
         u32 experts = c.experts ? 3 : 1;
         u32 row_bytes = c.k / f.len * f.bytes, all = c.rows * c.parts;
@@ -82,20 +82,25 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double, std::t
         tasks.n = 1; tasks.columns = outs;
         // The third variant has the formats of dense matrices only.
         const bool dense = f.code == 0 || f.code == 6 || f.code == 7;
-        // The sixth is the fourth with more tiles of rows a block, and need not wait for its predecessor.
-        for (int turn = 0; turn < 6; turn++) {
+        // The sixth and the seventh are the fourth with other warps a row and more tiles, and need not wait for their predecessor; the
+        // seventh rounds the vectors for itself.
+        for (int turn = 0; turn < 7; turn++) {
             const int small = turn < 5 ? turn : 3;
-            if (turn == 5 && c.experts) continue;
-            tasks.tall = turn == 5 ? 3 : turn == 3 ? 1 : 0, tasks.apart = turn == 5;
+            if (turn == 4) continue;
+            u32 padded = 1;
+            while (padded < (c.k + 255) / 256) padded *= 2;
+            const u32 warps = ROOM < 163 ? 4 : turn == 3 ? 16 : turn == 5 ? 8 : 3, split = turn == 3 ? 1u : std::min(turn == 5 ? 4u : 1u, padded);
+            const bool is_few = turn == 3 || turn > 4;
+            tasks.tall = turn == 3 ? 1 : turn - 2, tasks.apart = turn > 4 && !c.experts, tasks.split = split, tasks.stages = turn == 5 ? 3 : 2, tasks.deep = turn == 3 || 512 / f.len * f.bytes > 480 ? 1 : 2;
+            tasks.faults = faults.data(), t.x = turn == 6 && !c.experts ? x.data() : nullptr, t.x_stride = c.parts * c.k;
             if (small == 2 && !(wide && dense && ROOM > 99)) continue;
             if (small != 1 && ROOM <= 64) continue;
-            if (small == 3 && !few) continue;
-            if (small == 4 && !book_few) continue;
+            if (is_few && ((!few && !book_few) || (!c.experts && c.columns > 8))) continue;
             auto& out = small ? got2 : got;
             for (auto& x : out) x = 0.125f;
             t.y = out.data();
-            u32 TM = small == 1 ? 64 : small == 3 ? 32 : 128, TN = small > 2 ? 8 : small == 2 ? 128 : small == 1 || !wide ? 32 : 64;
-            const u32 height = turn == 5 ? 3 * TM : TM;
+            u32 TM = small == 1 ? 64 : 128, TN = small > 2 ? 8 : small == 2 ? 128 : small == 1 || !wide ? 32 : 64;
+            const u32 height = small == 3 ? 16 * tasks.tall * (warps / split) : TM;
             u32 blocks = (c.rows + height - 1) / height * c.parts;
             tasks.first_block[1] = blocks;
             std::vector<u32> order, tl; u32 nt = 0;
@@ -111,14 +116,15 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double, std::t
             const bool minima = wide ? f.code == 4 || f.code == 6 || f.code == 7 : f.code == 2 || f.code == 4;
             u32 by = 256 / f.len * f.bytes, rp = ((by + 30) / 16 | 1) * 16;
             u32 smem = up((f.grid + (strcmp(f.name, "iq2_s") ? f.signs : 0)) * copies * 4, 16) + 2 * (TM * rp + TN * (256 + (wide ? 4 : 32))) + TN * (minima ? 40 : 8);
-            if (small == 3) {
-                const u32 stages = wide ? (ROOM > 99 ? 3 : 2) : 2;
-                smem = stages * (32 * (((4 * by + 30) / 16 | 1) * 16) + 8192 + 128 * (wide ? 1 : 8)) + 4192 + (minima ? 1024 : 0);
+            if (is_few) {
+                const u32 steps = (c.k + 255) / 256, words = (f.grid + (strcmp(f.name, "iq2_s") ? f.signs : 0)) * copies, rp = ((tasks.deep * by + 30) / 16 | 1) * 16;
+                smem = up(words * 4, 16) + steps * (minima ? 2304 : 2048) + 8 * (up(steps * (wide ? 1 : 8), 4) * 4 + 16) + 32 + warps * ((split > 1 ? 512 : 0) + tasks.stages * 16 * rp);
             }
-            if (c.columns == 70) printf("%s smem %u %s\n", f.name, smem, small == 0 ? "big" : small == 1 ? "small" : small == 2 ? "double" : small == 3 ? "few" : "few, book");
-            u32 ny = c.experts ? nt + 1 : (outs + TN - 1) / TN;
+            if (c.columns == 70 || c.columns == 7) printf("%s smem %u %s\n", f.name, smem, small == 0 ? "big" : small == 1 ? "small" : small == 2 ? "double" : "few");
+            u32 ny = is_few && c.experts ? 1 : c.experts ? nt + 1 : (outs + TN - 1) / TN;
+            if (is_few && c.experts) blocks = 5;
             if (smem > ROOM << 10) continue;
-            if (small == 1) launch(rows_small, {blocks, ny, 1}, 128, smem, tasks); else if (small > 2) launch(small == 3 ? few : book_few, {blocks, ny, 1}, 256, smem, tasks); else launch(small == 2 ? rows_double : rows_big, {blocks, ny, 1}, 256, smem, tasks);
+            if (small == 1) launch(rows_small, {blocks, ny, 1}, 128, smem, tasks); else if (is_few) launch(c.experts ? few_experts : few ? few : book_few, {blocks, ny, 1}, 32 * warps, smem, tasks); else launch(small == 2 ? rows_double : rows_big, {blocks, ny, 1}, 256, smem, tasks);
             char name[100]; snprintf(name, sizeof name, "%s %u x %u, %u columns, %u parts %d", f.name, c.rows, c.k, c.columns, c.parts, turn);
             same(name, out.data(), want.data(), want.size());
         }

@@ -21,8 +21,9 @@ const DECODE: u32 = 16;
 /// The same where races are looked for: every launch of a token's products, whose blocks have 200 KB of shared memory, leaves that
 /// tool with half a gigabyte of the host's memory more.
 const FEWER: [u32; 2] = [12, 4];
-/// So of a sequence alone it looks at so many launches: more than one token's.
-const LAUNCHES: &str = "100";
+/// So of a sequence alone it looks at so many launches, more than one token's, of a prompt that is short enough to go token by token.
+const LAUNCHES: &str = "150";
+const ALONE: [u32; 2] = [1, 2];
 /// What compute-sanitizer ends with where it found something.
 const FOUND: i32 = 87;
 /// Lines of a run's end that the report keeps.
@@ -44,7 +45,11 @@ pub fn soak(workspace: &Workspace, maya: &Path, device: &str, fixtures: &Path) -
                 if races && sequences == 1 {
                     command.args(["--launch-count", LAUNCHES]);
                 }
-                let [prefill, decode] = if races { FEWER } else { [PREFILL, DECODE] };
+                let [prefill, decode] = match (races, sequences) {
+                    (true, 1) => ALONE,
+                    (true, _) => FEWER,
+                    _ => [PREFILL, DECODE],
+                };
                 command.arg(maya);
                 command.args(["bench", "--device", device, "--repeat", "1"]);
                 command.args(["--prefill", &prefill.to_string(), "--decode", &decode.to_string()]);

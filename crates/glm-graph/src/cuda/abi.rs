@@ -154,7 +154,7 @@ pub(super) struct Router {
     pub sinkhorn: u32,
     pub hc_eps: f32,
     pub rows: u32,
-    pub reserved: u32,
+    pub apart: u32,
 }
 
 /// A step draws nothing; only faults are told.

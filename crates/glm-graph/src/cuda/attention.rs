@@ -41,11 +41,12 @@ impl Pass<'_> {
                 self.product(&w.index_q_b, self.at(s.low), self.behind(s.second, queries)),
             ],
         )?;
-        self.choose(w, &buffers)?;
+        self.index_scores(w, &buffers)?;
         // Each head's queries meet its own matrix.
         let mut absorb = self.product(&w.k_b, self.at(s.second), self.at(s.absorbed));
         absorb.task.x_rows = c.latent as u32;
         self.products("absorb", &[absorb])?;
+        self.choose(&buffers)?;
         self.attend(w, &buffers)?;
         let mut expand = self.product(&w.v_b, self.at(s.mixed), self.at(s.joined));
         expand.task.x_rows = c.value_dim as u32;
@@ -95,8 +96,8 @@ impl Pass<'_> {
         self.put("dsa prepare", &self.kernels.dsa.prepare, grid, args)
     }
 
-    /// Scores of the pools, and the best of them.
-    pub(super) fn choose(&self, w: &DsaPlaces, rows: &StepBuffers) -> Result<(), DriverError> {
+    /// Scores of the pools.
+    pub(super) fn index_scores(&self, w: &DsaPlaces, rows: &StepBuffers) -> Result<(), DriverError> {
         let (c, s, cache) = (self.config, self.scratch, &self.slot.caches[w.nth]);
         let (kpool, top, capacity) = (c.kpool as u32, c.top_pools() as u32, capacity(c, self.ctx));
         let words = choice_words(capacity) as u32;
@@ -119,28 +120,32 @@ impl Pass<'_> {
             .u32(kpool)
             .u32(top)
             .f32(scale);
-        let grid = |x: u32, threads: u32, smem: u32| {
-            Grid::of([x, 1, rows.n], [threads, 1, 1]).with_smem(smem).early()
-        };
         // Blocks for one row fill the device.
         let blocks = (3 * self.room.processors).div_ceil(rows.n);
-        let grid_of_scores = grid(blocks, INDEX_THREADS, INDEX_SMEM);
-        self.put("index scores", &self.kernels.dsa.scores, grid_of_scores, args)?;
+        let grid = Grid::of([blocks, 1, rows.n], [INDEX_THREADS, 1, 1]).with_smem(INDEX_SMEM).early();
+        self.put("index scores", &self.kernels.dsa.scores, grid, args)
+    }
+
+    /// The best pools, after their scores and one launch of products more: the kernel begins when these have seen the scores' end, and
+    /// runs beside them, since it takes a few blocks and they take longer to begin.
+    pub(super) fn choose(&self, rows: &StepBuffers) -> Result<(), DriverError> {
+        let (c, s) = (self.config, self.scratch);
         // No context needs a choice that has no more pools than are chosen.
         if self.ctx < (c.top_pools() + 1) * c.kpool {
             return Ok(());
         }
+        let capacity = capacity(c, self.ctx);
         let args = Args::new()
             .pointer(self.at(s.pool_scores))
             .pointer(self.at(s.turns))
             .pointer(self.at(s.pools))
             .pointer(self.at(s.counts))
-            .u32(kpool)
-            .u32(top)
-            .u32(capacity)
-            .u32(words);
-        let grid = grid(CHOICE_BLOCKS, CHOICE_THREADS, CHOICE_SMEM);
-        self.put("top choose", &self.kernels.dsa.choose, grid, args)
+            .u32(c.kpool as u32)
+            .u32(c.top_pools() as u32)
+            .u32(capacity as u32)
+            .u32(choice_words(capacity) as u32);
+        let grid = Grid::of([CHOICE_BLOCKS, 1, rows.n], [CHOICE_THREADS, 1, 1]);
+        self.put("top choose", &self.kernels.dsa.choose, grid.with_smem(CHOICE_SMEM).early(), args)
     }
 
     /// From queries to mixed latents.

@@ -17,8 +17,15 @@ pub(super) struct Chosen {
 
 impl Pass<'_> {
     /// Which experts each row takes, how much of each, and where they are. What the site before left to do of its gates, unless
-    /// they are at 0, is done beside it.
-    pub(super) fn router(&self, w: &MoePlaces, rows: &StepBuffers, gates: u64) -> Result<(), DriverError> {
+    /// they are at 0, is done beside it. `apart`: the input was complete before the kernel before this let its successor begin. Returns
+    /// whether all that came before has ended when the next kernel begins.
+    pub(super) fn router(
+        &self,
+        w: &MoePlaces,
+        rows: &StepBuffers,
+        gates: u64,
+        apart: bool,
+    ) -> Result<bool, DriverError> {
         let (c, s) = (self.config, self.scratch);
         let args = abi::Router {
             w: self.at(w.router),
@@ -39,7 +46,7 @@ impl Pass<'_> {
             sinkhorn: c.sinkhorn as u32,
             hc_eps: c.hc_eps,
             rows: rows.n,
-            reserved: 0,
+            apart: u32::from(apart),
         };
         let args = || Args::new().value(&args);
         let blocks = self.room.processors.min(c.experts as u32);
@@ -52,13 +59,15 @@ impl Pass<'_> {
         if rows.n == 1 || of_all > self.room.smem {
             let grid = Grid::of([blocks + beside, 1, rows.n], [THREADS, 1, 1]);
             let grid = grid.with_smem(choice.max(parts as u32)).early();
-            return self.put("router", &self.kernels.router, grid, args());
+            self.put("router", &self.kernels.router, grid, args())?;
+            return Ok(false);
         }
         // A weight is read once for all rows. The block that ends last would have all of them to choose for.
         let grid = Grid::new(blocks, THREADS).with_smem(of_all).early();
         self.put("router", &self.kernels.router_logits, grid, args())?;
         let grid = Grid::of([1 + beside, 1, rows.n], [THREADS, 1, 1]).with_smem(choice).early();
-        self.put("route", &self.kernels.router_choose, grid, args())
+        self.put("route", &self.kernels.router_choose, grid, args())?;
+        Ok(true)
     }
 
     /// The chosen experts and the shared one: all gates and ups, then all downs.

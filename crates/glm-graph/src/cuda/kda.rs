@@ -8,6 +8,9 @@ use super::scratch::kda_width;
 use super::token::{FIRST_LAYER, Pass, StepBuffers};
 use super::weights::KdaPlaces;
 
+/// Of `kda_step128`: four vectors, and the rows of the state that registers do not hold.
+const KDA_SMEM: u32 = 4 * 128 * 4 + 48 * 128 * 4;
+
 impl Pass<'_> {
     pub(super) fn kda(&self, layer: usize, w: &KdaPlaces, gates: u64) -> Result<(), DriverError> {
         let (c, s) = (self.config, self.scratch);
@@ -64,7 +67,7 @@ impl Pass<'_> {
         };
         let (blocks, args) = (c.heads as u32 + u32::from(gates != 0), Args::new().value(&args));
         if d == 128 && c.conv_taps == 4 {
-            let grid = Grid::of([blocks, 1, rows.n], [128, 1, 1]).with_smem(4 * 128 * 4).early();
+            let grid = Grid::of([blocks, 1, rows.n], [128, 1, 1]).with_smem(KDA_SMEM).early();
             self.put("kda step", &self.kernels.kda128, grid, args)
         } else {
             let smem = ((5 * d * 4 + 64).next_multiple_of(16) + d * d * 4) as u32;

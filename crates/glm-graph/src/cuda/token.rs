@@ -248,7 +248,7 @@ impl Pass<'_> {
                 Ok(Pending::Vector)
             }
             FfnPlaces::Moe(w) => {
-                self.router(w, &self.buffers(), gates)?;
+                self.router(w, &self.buffers(), gates, false)?;
                 self.experts(layer, w)?;
                 Ok(Pending::Experts)
             }

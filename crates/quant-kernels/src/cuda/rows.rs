@@ -1,6 +1,8 @@
 //! Device code for products of matrices with many vectors: units, numbers of formats, and shared memory.
 
 use super::unit::Unit;
+use std::cmp::Reverse;
+
 use crate::{Family, Quant};
 
 /// A file of the folder `kernels/`.
@@ -20,7 +22,7 @@ macro_rules! headers {
 static QUANTISED: &[(&str, &str)] = headers!(
     "base.cuh" "packed.cuh" "wide.cuh" "codebook.cuh" "narrow.cuh" "mma.cuh" "tile.cuh"
     "digits.cuh" "partials.cuh" "products.cuh" "unpack.cuh" "unpack_book.cuh" "rows_product.cuh"
-    "rows_few.cuh"
+    "rows_few.cuh" "activation.cuh"
 );
 static VECTORS: &[(&str, &str)] = headers!("base.cuh" "canon.cuh" "activation.cuh");
 static FLOATS: &[(&str, &str)] = headers!("base.cuh" "canon.cuh" "partials.cuh" "products.cuh");
@@ -36,7 +38,7 @@ static WIDE: Unit = Unit {
         "rows_wide_double",
         "rows_wide_few",
         "rows_book_few",
-        "rows_wide_deep",
+        "rows_wide_experts",
     ],
 };
 
@@ -45,7 +47,7 @@ static NARROW: Unit = Unit {
     name: "product_narrow",
     source: device_code!("rows/product_narrow.cu"),
     headers: QUANTISED,
-    entries: &["rows_narrow", "rows_narrow_small", "rows_narrow_few"],
+    entries: &["rows_narrow", "rows_narrow_small", "rows_narrow_few", "rows_narrow_experts"],
 };
 
 /// Float weights; and SwiGLU for their inputs.
@@ -79,8 +81,42 @@ pub struct RowsShape {
     pub smem: u32,
     /// The entry's place in the unit's list.
     pub entry: usize,
-    /// Whether it may begin early: it waits for its predecessor itself.
-    pub waits: bool,
+    /// Of a product with few vectors, which may begin early: it waits for its predecessor itself.
+    pub few: Option<FewShape>,
+}
+
+/// What warps of a block do that multiplies few vectors (kernels/include/rows_few.cuh).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FewShape {
+    /// Warps that share a row.
+    pub split: u32,
+    /// Stages of a warp that are under way.
+    pub stages: u32,
+    /// Steps of 256 weights of a stage.
+    pub deep: u32,
+    /// Tiles of sixteen rows that a warp has, one after the other.
+    pub tall: u32,
+    /// Steps that it has in all of them.
+    pub steps: u32,
+}
+
+/// A product with few vectors that is to be laid out.
+#[derive(Clone, Copy, Debug)]
+pub struct Few<'a> {
+    /// Formats of the matrices, all of one family.
+    pub quants: &'a [Quant],
+    /// Weights of a row.
+    pub k: usize,
+    /// How many matrix rows meet the same vector, and how often there are so many.
+    pub stretches: &'a [(u32, u32)],
+    /// Blocks that shall not be exceeded.
+    pub blocks: u32,
+    /// Whether the matrices are those of experts, as many as the stretches say: their rows are dealt out among all blocks evenly.
+    pub experts: bool,
+    /// Warps of a block at most.
+    pub warps: u32,
+    /// Shared memory that a block can have, in bytes.
+    pub room: u32,
 }
 
 /// The unit of a family.
@@ -128,9 +164,6 @@ pub fn rows_format(quant: Quant) -> Option<u32> {
 /// Chips that give a block less than this have only the small entries (kernels/include/products.cuh).
 const LARGE_ROOM: u32 = 99 << 10;
 
-/// Columns of the entries for few vectors.
-const FEW: u32 = 8;
-
 /// The layout of a block for matrices of these formats, all of one family, that meet `columns` vectors, where a block can have `room`
 /// bytes of shared memory.
 #[must_use]
@@ -142,22 +175,14 @@ pub fn rows_shape(quants: &[Quant], columns: usize, room: u32) -> RowsShape {
             threads: 256,
             smem: 2 * 2 * 32 * 128 * 4,
             entry: 0,
-            waits: false,
+            few: None,
         };
     }
     let of = |rows: u32, columns: u32, entry: usize| {
         let smem = quants.iter().map(|quant| smem(*quant, rows, columns, entry)).max().unwrap_or(0);
-        RowsShape { rows, columns, threads: 2 * rows, smem, entry, waits: false }
+        RowsShape { rows, columns, threads: 2 * rows, smem, entry, few: None }
     };
     let wide = quants.iter().all(|quant| quant.family() == Some(Family::Wide));
-    if columns <= FEW as usize && room >= LARGE_ROOM {
-        let books = quants.iter().filter(|quant| has_codebook(**quant)).count();
-        let few = if wide && books > 0 { of(128, FEW, 4) } else { few_shape(quants, wide, room) };
-        let possible = books == 0 || quants.iter().all(|quant| has_codebook(*quant) || *quant == Quant::Q6K);
-        if possible && few.smem <= room {
-            return few;
-        }
-    }
     let double = of(128, 128, 2);
     let dense = quants.iter().all(|quant| matches!(quant, Quant::Q4K | Quant::Q5K | Quant::Q6K));
     if dense && columns > 64 && room > LARGE_ROOM && double.smem <= room {
@@ -168,30 +193,110 @@ pub fn rows_shape(quants: &[Quant], columns: usize, room: u32) -> RowsShape {
     if columns > 32 && room >= LARGE_ROOM && large.smem <= room { large } else { of(64, 32, 1) }
 }
 
-/// The same product as that of `shape`, for matrices of few rows: sixteen of a block, and stages twice as long, so that the blocks are
-/// twice as many. None where there is no such entry, or no room for two blocks.
-#[must_use]
-pub fn rows_shape_of_few_rows(shape: &RowsShape, quants: &[Quant], room: u32) -> Option<RowsShape> {
-    let wide = quants.iter().all(|quant| quant.family() == Some(Family::Wide));
-    if !(shape.waits && wide && room > LARGE_ROOM) {
-        return None;
+/// Vectors at most that the entries for few take.
+pub const FEW: u32 = 8;
+/// Matrix rows of a warp.
+const FEW_ROWS: u32 = 16;
+
+/// Bytes of a row in a stage at most.
+const STAGE_BYTES: u32 = 480;
+
+impl Few<'_> {
+    /// The layout with the most warps that has room; rows are split so that the warp that has most to do has the least, and as many of its
+    /// steps are under way as possible. `None` where there is no such entry or no room.
+    #[must_use]
+    pub fn shape(&self) -> Option<RowsShape> {
+        let family = self.quants.first()?.family().filter(|family| *family != Family::Float)?;
+        let books = has_codebook(*self.quants.first()?);
+        let alike = |quant: &Quant| quant.family() == Some(family) && has_codebook(*quant) == books;
+        if self.room < LARGE_ROOM || !self.quants.iter().all(alike) {
+            return None;
+        }
+        let entry = match (family, books) {
+            (Family::Wide, _) if self.experts => 5,
+            (Family::Wide, true) => 4,
+            (Family::Wide, false) => 3,
+            _ if self.experts => 3,
+            _ => 2,
+        };
+        let splits = [1, 2, 4, 8].into_iter().filter(|split| *split <= self.warps.min(self.steps_padded()));
+        let few = splits.flat_map(|split| self.layouts(split)).flat_map(|(groups, few)| {
+            let depths = [(3, 4), (3, 2), (3, 1), (2, 4), (2, 2), (2, 1)].into_iter();
+            depths.map(move |(stages, deep)| (groups * few.split, FewShape { stages, deep, ..few }))
+        });
+        let step = self.quants.iter().map(|quant| step_bytes(*quant)).max().unwrap_or(0);
+        let smem = |warps: u32, few: &FewShape| {
+            self.smem(warps, few.split, few.stages * FEW_ROWS * raw_pitch_of(self.quants, few.deep))
+        };
+        let fitting = few.filter(|(warps, few)| {
+            few.deep <= few.steps / few.tall
+                && few.deep * step <= STAGE_BYTES
+                && smem(*warps, few) <= self.room
+        });
+        let best = fitting
+            .min_by_key(|(warps, few)| (cost(*warps, few), Reverse((few.stages * few.deep, few.deep))));
+        best.map(|(warps, few)| RowsShape {
+            rows: FEW_ROWS * (warps / few.split) * few.tall,
+            columns: FEW,
+            threads: 32 * warps,
+            smem: smem(warps, &few),
+            entry,
+            few: Some(few),
+        })
     }
-    let smem = quants.iter().map(|quant| few_smem(*quant, 16, 8, 2)).max().unwrap_or(0);
-    let entry = WIDE.entries.iter().position(|name| *name == "rows_wide_deep")?;
-    (2 * smem <= room).then_some(RowsShape { rows: 16, smem, entry, ..*shape })
+
+    /// Groups of `split` warps of a block and what each has to do, so that there are not too many blocks: for each number of groups that
+    /// is possible, or for dense matrices for each number of tiles the fewest groups.
+    fn layouts(&self, split: u32) -> Vec<(u32, FewShape)> {
+        let each = self.steps_padded() / split;
+        let of = |tall: u32| FewShape { split, stages: 0, deep: 0, tall, steps: tall * each };
+        let blocks = |groups: u32, tall: u32| -> u32 {
+            self.stretches.iter().map(|(rows, n)| n * rows.div_ceil(FEW_ROWS * groups * tall)).sum()
+        };
+        let most = self.warps / split;
+        if self.experts {
+            let all = [most, most.div_ceil(2), most.div_ceil(4)];
+            return all.map(|groups| (groups, of(blocks(groups, 1).div_ceil(self.blocks).max(1)))).to_vec();
+        }
+        let longest =
+            self.stretches.iter().map(|(rows, _)| rows.div_ceil(FEW_ROWS)).max().unwrap_or(1).max(1);
+        let of_tall = |tall: u32| {
+            // The last resort has more blocks.
+            let enough = |groups: &u32| blocks(*groups, tall) <= self.blocks || *groups * tall >= longest;
+            (1..=most).find(enough).map(|groups| (groups, of(tall)))
+        };
+        // A warp more or less is another number of tiles; beyond twice the fewest there is nothing to gain.
+        let fewest = (1..=longest).find(|tall| of_tall(*tall).is_some()).unwrap_or(longest);
+        (fewest..=2 * fewest).filter_map(of_tall).collect()
+    }
+
+    /// Steps of a row, as many as its tree has leaves.
+    fn steps_padded(&self) -> u32 {
+        (self.k.div_ceil(256) as u32).next_power_of_two()
+    }
+
+    /// Shared memory of a block, with so many bytes of a warp's stages.
+    fn smem(&self, warps: u32, split: u32, ring: u32) -> u32 {
+        let steps = self.k.div_ceil(256) as u32;
+        let of = |quant: &Quant| {
+            let sums = if has_minima(*quant) { 256 } else { 0 };
+            let scales = (steps * scales(*quant)).next_multiple_of(4) * 4 + 16;
+            let values = if split > 1 { 512 } else { 0 };
+            table_bytes(*quant, true) + steps * (2048 + sums) + FEW * scales + 32 + warps * (values + ring)
+        };
+        self.quants.iter().map(of).max().unwrap_or(0)
+    }
 }
 
-/// Thirty-two rows and four times 256 weights a stage: kernels/include/rows_few.cuh.
-fn few_shape(quants: &[Quant], wide: bool, room: u32) -> RowsShape {
-    let stages = if wide && room > LARGE_ROOM { 3 } else { 2 };
-    let smem = quants.iter().map(|quant| few_smem(*quant, 32, 4, stages)).max().unwrap_or(0);
-    RowsShape { rows: 32, columns: FEW, threads: 256, smem, entry: if wide { 3 } else { 2 }, waits: true }
+/// How long a block takes, in sixteenths of a warp's step: all of its steps where sixteen warps share them, but no less than some of one
+/// warp's; parts of a row that meet are about a step more.
+fn cost(warps: u32, few: &FewShape) -> u32 {
+    (warps * few.steps).max(10 * few.steps) + 16 * few.tall * u32::from(few.split > 1)
 }
 
-/// Shared memory of a block of so many rows, parts of a stage and stages.
-fn few_smem(quant: Quant, rows: u32, parts: u32, stages: u32) -> u32 {
-    let sums = if has_minima(quant) { 256 * parts } else { 0 };
-    stages * (rows * raw_pitch(parts * step_bytes(quant)) + parts * (2048 + 32 * scales(quant))) + 4192 + sums
+/// Bytes from row to row in a stage of so many steps.
+fn raw_pitch_of(quants: &[Quant], steps: u32) -> u32 {
+    quants.iter().map(|quant| raw_pitch(steps * step_bytes(*quant))).max().unwrap_or(0)
 }
 
 /// Bytes from one row's raw bytes to the next (kernels/include/rows_product.cuh).
@@ -219,14 +324,18 @@ const fn has_minima(quant: Quant) -> bool {
     matches!(quant, Quant::Q2K | Quant::Q4K | Quant::Q5K | Quant::Q4_1 | Quant::Q5_1)
 }
 
-/// The formula of kernels/include/rows_product.cuh.
-fn smem(quant: Quant, rows: u32, columns: u32, entry: usize) -> u32 {
+/// Bytes of a format's tables in a large or in a small block.
+fn table_bytes(quant: Quant, is_large: bool) -> u32 {
     let (_, copies) = number_and_copies(quant).unwrap_or_default();
     // IQ2_S's signs need no table.
     let words = if quant == Quant::Iq2S { 1024 } else { super::matvec_tables(quant).len() as u32 };
-    let table = words * copies[entry % 2];
+    (4 * words * copies[usize::from(!is_large)]).next_multiple_of(16)
+}
+
+/// The formula of kernels/include/rows_product.cuh.
+fn smem(quant: Quant, rows: u32, columns: u32, entry: usize) -> u32 {
     let sums = if has_minima(quant) { 32 } else { 0 };
-    (4 * table).next_multiple_of(16)
+    table_bytes(quant, entry.is_multiple_of(2))
         + 2 * (rows * raw_pitch(step_bytes(quant)) + columns * (256 + 4 * scales(quant)))
         + columns * (8 + sums)
 }
@@ -261,41 +370,62 @@ mod tests {
         assert_eq!(rows_shape(&[Quant::Q6K, Quant::Iq2S], 65, 227 << 10).columns, 64);
     }
 
-    /// Two blocks for few vectors fit a multiprocessor of 228 KB.
+    fn few<'a>(quants: &'a [Quant], k: usize, stretches: &'a [(u32, u32)], room: u32) -> Few<'a> {
+        Few { quants, k, stretches, blocks: 132, experts: false, warps: 16, room }
+    }
+
+    /// The published model's matrices on an H200: all multiprocessors have a block, whose steps are little more than the mean.
     #[test]
-    fn few_columns_have_their_own() {
-        let shape = |quants: &[Quant], columns, room| {
-            let shape = rows_shape(quants, columns, room);
-            (shape.rows, shape.columns, shape.entry, shape.smem)
-        };
-        assert_eq!(shape(&[Quant::Q6K], 8, 227 << 10), (32, 8, 3, 113_632));
-        assert_eq!(shape(&[Quant::Q6K], 1, 99 << 10), (32, 8, 3, 77_152));
-        assert_eq!(shape(&[Quant::Q8_0], 2, 227 << 10), (32, 8, 2, 93_280));
-        assert_eq!(shape(&[Quant::Iq2S, Quant::Q6K], 8, 227 << 10), (128, 8, 4, 65_664));
-        for (quants, columns, room) in [
-            (&[Quant::Iq2S, Quant::Q4K][..], 8, 227 << 10),
-            (&[Quant::Q6K][..], 9, 227 << 10),
-            (&[Quant::Q6K][..], 8, 64 << 10),
+    fn few_vectors_fill_the_device() {
+        for (rows, n, k) in [
+            (8192, 3, 4096),
+            (4096, 1, 8192),
+            (4096, 1, 16384),
+            (154_880, 1, 4096),
+            (4096, 1, 4096),
+            (512, 64, 256),
+            (256, 64, 512),
         ] {
-            assert_eq!(rows_shape(quants, columns, room).entry, 1, "{quants:?}, {columns} columns");
-        }
-        for quant in Quant::ALL.into_iter().filter(|quant| quant.family().is_some()) {
-            let smem = rows_shape(&[quant], 8, 227 << 10).smem;
-            assert!(smem <= 113 << 10, "{}: {smem}", quant.name());
+            let stretches = [(rows, n)];
+            let few = few(&[Quant::Q6K], k, &stretches, 227 << 10);
+            let shape = few.shape().unwrap();
+            let own = shape.few.unwrap();
+            let blocks = n * rows.div_ceil(shape.rows);
+            assert!(
+                (128..=132).contains(&blocks) && shape.smem <= 227 << 10,
+                "{rows} x {k}: {blocks} blocks, {shape:?}"
+            );
+            let mean = f64::from(n * rows.div_ceil(16)) * f64::from(few.steps_padded()) / 132.0;
+            let steps = f64::from(shape.threads / 32 * own.steps);
+            assert!(steps < 1.1 * mean, "{rows} x {k}: {steps} steps, {mean} in the mean, {shape:?}");
         }
     }
 
-    /// Sixteen rows a block, where two blocks of them have room.
     #[test]
-    fn few_rows_have_deeper_stages() {
-        let deep = |quant: Quant, columns, room| {
-            let shape = rows_shape(&[quant], columns, room);
-            rows_shape_of_few_rows(&shape, &[quant], room).map(|shape| (shape.rows, shape.entry, shape.smem))
+    fn few_vectors_have_room_or_another_entry() {
+        let stretches = [(4096, 1)];
+        let warps = |quant: Quant, k, room| {
+            few(&[quant], k, &stretches, room)
+                .shape()
+                .map(|shape| (shape.threads / 32, shape.few.unwrap().stages))
         };
-        assert_eq!(deep(Quant::Q6K, 8, 227 << 10), Some((16, 5, 92_256)));
-        assert_eq!(deep(Quant::Q6K, 8, 99 << 10), None, "room for one block at most");
-        assert_eq!(deep(Quant::Q8_0, 8, 227 << 10), None, "no such entry");
-        assert_eq!(deep(Quant::Q6K, 9, 227 << 10), None, "not few vectors");
+        assert_eq!(warps(Quant::Q6K, 4096, 99 << 10), Some((8, 2)));
+        assert_eq!(warps(Quant::Q6K, 16384, 99 << 10), None);
+        assert_eq!(warps(Quant::Q6K, 4096, 64 << 10), None, "no such entry");
+        assert_eq!(warps(Quant::Q8_0, 4096, 227 << 10), Some((16, 2)));
+        assert_eq!(warps(Quant::Iq2S, 4096, 227 << 10), Some((16, 2)));
+        assert_eq!(warps(Quant::F32, 4096, 227 << 10), None);
+        let half = Few { warps: 8, ..few(&[Quant::Q6K], 4096, &stretches, 227 << 10) };
+        assert_eq!(half.shape().map(|shape| shape.threads), Some(256));
+        assert_eq!(
+            few(&[Quant::Iq2S, Quant::Q6K], 4096, &stretches, 227 << 10).shape(),
+            None,
+            "one has a codebook"
+        );
+        // Gates and ups of thirty experts.
+        let experts = Few { experts: true, ..few(&[Quant::Iq2Xxs], 4096, &[(2048, 60)], 227 << 10) };
+        let shape = experts.shape().unwrap();
+        assert!(shape.smem <= 227 << 10 && shape.few.unwrap().deep > 1, "{shape:?}");
     }
 
     /// Numbers of a family differ from each other.

@@ -168,16 +168,17 @@ impl Span<'_> {
         self.side_by_side("dsa queries", &low, &[&w.q_b, &w.index_q_b], self.pass.at(p.second), all)?;
         // Each head's queries meet its own matrix.
         let heads = Vectors { parts: c.heads, ..self.vectors(self.pass.at(p.second), all, c.key_dim) };
-        self.products(
-            "absorb",
-            &heads,
-            &[self.product(&w.k_b, self.pass.at(p.absorbed), c.heads * c.latent)],
-        )?;
+        let absorb = self.product(&w.k_b, self.pass.at(p.absorbed), c.heads * c.latent);
         match self.whose {
-            Whose::One(first) => self.dsa_choose_and_attend(w, first)?,
+            Whose::One(first) => {
+                self.products("absorb", &heads, &[absorb])?;
+                self.dsa_choose_and_attend(w, first)?;
+            }
             Whose::Each => {
                 let rows = self.buffers();
-                self.pass.choose(w, &rows)?;
+                self.pass.index_scores(w, &rows)?;
+                self.products("absorb", &heads, &[absorb])?;
+                self.pass.choose(&rows)?;
                 self.pass.attend(w, &rows)?;
             }
         }
@@ -198,8 +199,12 @@ impl Span<'_> {
                 self.down("dense down", w, p.wide, c.clamp_shared[layer])?;
             }
             FfnPlaces::Moe(w) => {
-                self.routes(w, gates)?;
-                self.experts(layer, w, &x)?;
+                if self.whose == Whose::Each {
+                    self.experts_of_turns(layer, w, &x, gates)?;
+                } else {
+                    self.routes(w)?;
+                    self.experts(layer, w, &x)?;
+                }
                 if self.sites_of_each() {
                     return Ok(Pending::Experts);
                 }

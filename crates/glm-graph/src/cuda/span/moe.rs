@@ -8,8 +8,8 @@ use quant_kernels::cuda::{Args, DriverError, Grid};
 
 use super::super::experts::Chosen;
 use super::super::weights::{InSlot, MoePlaces, Placed};
-use super::product::{ByExpert, Done, Group, RowsProduct, Vectors};
-use super::{Span, Whose};
+use super::Span;
+use super::product::{ByExpert, Group, RowsProduct, Vectors};
 
 /// Threads of a block that routes a row.
 const ROUTE_THREADS: u32 = 128;
@@ -35,13 +35,15 @@ struct Routes {
 
 const _: () = assert!(size_of::<Routes>() == 56);
 
+/// A matrix of the experts, `rows` rows of it, with results at `y`.
+fn in_slot(part: &InSlot, rows: usize, y: u64, stride: usize) -> RowsProduct {
+    RowsProduct { quant: part.quant, w: part.offset as u64, rows, cols: part.cols, y, stride, part: None }
+}
+
 impl Span<'_> {
-    /// Which experts each row takes, and which rows each expert has. `gates` as of a token's router.
-    pub(super) fn routes(&self, w: &MoePlaces, gates: u64) -> Result<(), DriverError> {
+    /// Which experts each row takes, and which rows each expert has.
+    pub(super) fn routes(&self, w: &MoePlaces) -> Result<(), DriverError> {
         let (c, p, kernels) = (self.pass.config, self.places, &self.pass.kernels.rows);
-        if self.whose == Whose::Each {
-            return self.pass.router(w, &self.buffers(), gates);
-        }
         let router = Placed { at: w.router, quant: Quant::F32, rows: c.experts, cols: c.hidden };
         let x = self.normed();
         self.products("router", &x, &[self.product(&router, self.pass.at(p.router), c.experts)])?;
@@ -78,63 +80,66 @@ impl Span<'_> {
     /// Gates and ups of all pairs of a row and a rank and of the shared expert, then their downs, each to its own row.
     pub(super) fn experts(&self, layer: usize, w: &MoePlaces, x: &Vectors) -> Result<(), DriverError> {
         let (c, p) = (self.pass.config, self.places);
-        if self.whose == Whose::Each {
-            return self.experts_of_turns(layer, w, x);
-        }
-        let (ff, pairs) = (c.expert_ff, self.rows * c.experts_used);
-        let wide = self.pass.at(p.wide);
-        let in_slot = |part: &InSlot, rows: usize, y: u64, stride: usize| RowsProduct {
-            quant: part.quant,
-            w: part.offset as u64,
-            rows,
-            cols: part.cols,
-            y,
-            stride,
-            part: None,
-        };
-        let up = wide + 4 * ff as u64;
-        let products = if w.joined() {
-            vec![in_slot(&w.gate, 2 * ff, wide, 2 * ff)]
-        } else {
-            vec![in_slot(&w.gate, ff, wide, 2 * ff), in_slot(&w.up, ff, up, 2 * ff)]
-        };
-        let tiled = Cell::new(None);
-        let rows = ByExpert { table: self.pass.at(w.table), share: c.experts_used, pairs, tiled: &tiled };
+        let pairs = self.rows * c.experts_used;
+        let (tiled, list) = (Cell::new(None), self.gates_and_ups(w));
+        let by = ByExpert { table: self.pass.at(w.table), share: c.experts_used, pairs, tiled: &tiled };
+        let shared = self.gate_and_up(&w.shared, p.shared);
         self.groups(
             x,
             &[
-                Group { what: "expert gate, up", list: &products, experts: Some(&rows) },
-                Group {
-                    what: "shared gate, up",
-                    list: &self.gate_and_up(&w.shared, p.shared),
-                    experts: None,
-                },
+                Group { what: "expert gate, up", list: &list, experts: Some(&by), half: false },
+                Group { what: "shared gate, up", list: &shared, experts: None, half: false },
             ],
         )?;
-        let h = Vectors {
-            rows: pairs,
-            share: c.experts_used,
-            gate: Some((up, c.clamp_exp[layer])),
-            ..self.vectors(wide, 2 * ff, ff)
-        };
-        let down = in_slot(&w.down, c.hidden, self.pass.at(p.experts), c.hidden);
-        let rows = ByExpert { share: 1, ..rows };
-        self.groups(&h, &[Group { what: "expert down", list: &[down], experts: Some(&rows) }])?;
+        let (h, down) = self.downs(layer, w, pairs);
+        let by = ByExpert { share: 1, ..by };
+        self.groups(&h, &[Group { what: "expert down", list: &[down], experts: Some(&by), half: false }])?;
         self.down("shared down", &w.shared, p.shared, c.clamp_shared[layer])
     }
 
-    /// The same for a row of each of several sequences.
-    fn experts_of_turns(&self, layer: usize, w: &MoePlaces, x: &Vectors) -> Result<(), DriverError> {
-        let (pass, p, rows) = (&self.pass, self.places, self.buffers());
+    /// Routes and experts of a row of each of several sequences. `gates` as of a token's router.
+    ///
+    /// The shared expert needs no routes. So its gate and up run beside the router's logits, which hardly use the memory, its rounding
+    /// beside the choice, and its down where the routed experts' gates and ups come to an end.
+    pub(super) fn experts_of_turns(
+        &self,
+        layer: usize,
+        w: &MoePlaces,
+        x: &Vectors,
+        gates: u64,
+    ) -> Result<(), DriverError> {
+        let (pass, c, p, rows) = (&self.pass, self.pass.config, self.places, self.buffers());
+        let list = self.gate_and_up(&w.shared, p.shared);
+        self.groups(x, &[Group { what: "shared gate, up", list: &list, experts: None, half: true }])?;
+        let is_late = pass.router(w, &rows, gates, true)?;
+        let (h, down) = self.down_of(&w.shared, p.shared, c.clamp_shared[layer]);
+        let h = self.rounded(h, &[down], is_late)?;
         let at = Chosen { x: rows.x, wide: pass.at(p.wide), y: pass.at(p.experts) };
-        // The shared expert's products begin where the routed ones' blocks end, each before the others have.
         pass.gates_and_ups_of_rows(w, &at, &rows)?;
-        let x = Vectors { done: x.done.map(|done| Done { earlier: true, ..done }), ..*x };
-        self.products("shared gate, up", &x, &self.gate_and_up(&w.shared, p.shared))?;
-        let (h, down) = self.down_of(&w.shared, p.shared, pass.config.clamp_shared[layer]);
-        let h = self.rounded(h, &[down])?;
-        pass.downs_of_rows(layer, w, &at, &rows)?;
-        self.products("shared down", &h, &[down])
+        self.products("shared down", &h, &[down])?;
+        pass.downs_of_rows(layer, w, &at, &rows)
+    }
+
+    /// Gates and ups of the experts, for each pair of a row and a rank.
+    fn gates_and_ups(&self, w: &MoePlaces) -> Vec<RowsProduct> {
+        let (ff, wide) = (self.pass.config.expert_ff, self.pass.at(self.places.wide));
+        if w.joined() {
+            return vec![in_slot(&w.gate, 2 * ff, wide, 2 * ff)];
+        }
+        vec![in_slot(&w.gate, ff, wide, 2 * ff), in_slot(&w.up, ff, wide + 4 * ff as u64, 2 * ff)]
+    }
+
+    /// What their downs meet, and these.
+    fn downs(&self, layer: usize, w: &MoePlaces, pairs: usize) -> (Vectors, RowsProduct) {
+        let (c, p) = (self.pass.config, self.places);
+        let (ff, wide) = (c.expert_ff, self.pass.at(p.wide));
+        let h = Vectors {
+            rows: pairs,
+            share: c.experts_used,
+            gate: Some((wide + 4 * ff as u64, c.clamp_exp[layer])),
+            ..self.vectors(wide, 2 * ff, ff)
+        };
+        (h, in_slot(&w.down, c.hidden, self.pass.at(p.experts), c.hidden))
     }
 
     /// The shared expert's output in `y` takes the weighted others. The streams could as well take them where they read `y`, but each

@@ -3,9 +3,7 @@
 use std::cell::Cell;
 
 use bytemuck::{Pod, Zeroable};
-use quant_kernels::cuda::{
-    Args, DriverError, Grid, RowsShape, rows_format, rows_shape, rows_shape_of_few_rows,
-};
+use quant_kernels::cuda::{Args, DriverError, FEW, Few, Grid, RowsShape, rows_format, rows_shape};
 use quant_kernels::{Family, Quant};
 
 use super::super::memory::Place;
@@ -18,8 +16,10 @@ const MAX_TASKS: usize = 8;
 const BLOCK: usize = 256;
 /// Warps of its blocks.
 const WARPS: u32 = 8;
-/// Weights of a stage of the product of few rows.
-const DEEP: usize = 2048;
+/// Warps of a block for few vectors at most.
+const FEW_WARPS: u32 = 16;
+/// Values of a vector up to which each block of a product with few rounds it for itself: a launch takes longer.
+const ROUNDED_INSIDE: usize = 512;
 
 /// Vectors that products meet: `parts` for each of `rows` rows, `k` values each.
 #[derive(Clone, Copy, Debug)]
@@ -58,7 +58,7 @@ pub(super) struct ByExpert<'a> {
     pub(super) share: usize,
     /// Pairs in all.
     pub(super) pairs: usize,
-    /// Columns of a block, once pairs are cut into tiles of so many.
+    /// Columns of a tile, once pairs are cut into tiles of so many.
     pub(super) tiled: &'a Cell<Option<u32>>,
 }
 
@@ -67,6 +67,8 @@ pub(super) struct Group<'a> {
     pub(super) what: &'static str,
     pub(super) list: &'a [RowsProduct],
     pub(super) experts: Option<&'a ByExpert<'a>>,
+    /// Blocks for few vectors take half of a multiprocessor, so that the next kernel's run beside them.
+    pub(super) half: bool,
 }
 
 /// A product that is wanted.
@@ -84,13 +86,30 @@ pub(super) struct RowsProduct {
     pub(super) part: Option<usize>,
 }
 
+const FAMILIES: [Family; 3] = [Family::Wide, Family::Narrow, Family::Float];
+
+fn of_family(group: &Group<'_>, family: Family) -> Vec<RowsProduct> {
+    group.list.iter().copied().filter(|product| product.quant.family() == Some(family)).collect()
+}
+
+/// Where a launch has its vectors from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum From {
+    /// Where they were rounded to, or for both families: the first of them.
+    First,
+    /// The second.
+    Second,
+    /// As they are.
+    Unrounded,
+}
+
 /// What a launch of products comes after.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Before {
     /// Something that it has to wait for.
     Any,
-    /// Products that let their successor begin once its vectors were rounded: so many blocks of so many tiles each.
-    Products { blocks: u32, tall: u32 },
+    /// Products that let their successor begin once its vectors were rounded: so many blocks of so many steps each.
+    Products { blocks: u32, steps: u32 },
 }
 
 /// `RowsTask` of kernels/include/products.cuh.
@@ -115,7 +134,8 @@ struct RowsTask {
     scales: u32,
     stride: u32,
     share: u32,
-    reserved: u32,
+    x_stride: u32,
+    x: u64,
 }
 
 /// `RowsTasks` of kernels/include/products.cuh.
@@ -127,8 +147,11 @@ struct RowsTasks {
     n: u32,
     columns: u32,
     tall: u32,
+    split: u32,
+    stages: u32,
+    deep: u32,
     apart: u32,
-    padding: u32,
+    faults: u64,
     order: u64,
     tiles: u64,
     n_tiles: u64,
@@ -154,24 +177,17 @@ struct Quantize {
     limit: f32,
     q2: u64,
     scale2: u64,
+    apart: u32,
+    reserved: u32,
 }
 
-const _: () = assert!(size_of::<RowsTask>() == 104);
-const _: () = assert!(size_of::<RowsTasks>() == MAX_TASKS * 104 + 56 + 24);
-const _: () = assert!(size_of::<Quantize>() == 96);
+const _: () = assert!(size_of::<RowsTask>() == 112);
+const _: () = assert!(size_of::<RowsTasks>() == MAX_TASKS * 112 + 64 + 32);
+const _: () = assert!(size_of::<Quantize>() == 104);
 
 /// Bytes of a rounded vector of `k` values, and places for its scales.
 pub(super) fn rounded(k: usize) -> (usize, usize) {
     (k.next_multiple_of(BLOCK), k.div_ceil(32).next_multiple_of(8))
-}
-
-/// Tiles of matrix rows.
-fn tiles(x: &Vectors, list: &[RowsProduct], shape: &RowsShape) -> u32 {
-    let of = |product: &RowsProduct| {
-        let parts = if product.part.is_none() { x.parts } else { 1 };
-        parts * (product.rows / parts).div_ceil(shape.rows as usize)
-    };
-    list.iter().map(of).sum::<usize>() as u32
 }
 
 impl Span<'_> {
@@ -187,7 +203,7 @@ impl Span<'_> {
         x: &Vectors,
         list: &[RowsProduct],
     ) -> Result<(), DriverError> {
-        self.groups(x, &[Group { what, list, experts: None }])
+        self.groups(x, &[Group { what, list, experts: None, half: false }])
     }
 
     /// Gate and up, side by side at `wide`.
@@ -220,34 +236,52 @@ impl Span<'_> {
     pub(super) fn groups(&self, x: &Vectors, groups: &[Group<'_>]) -> Result<(), DriverError> {
         // Few vectors are rounded for both families at once, the second time behind the first. Narrow matrices are small: they are
         // multiplied where wide ones leave room.
-        let both = x.done.map_or_else(|| self.wants_both(groups), |done| done.both);
+        let inside = self.rounds_inside(x, groups);
+        let both = !inside && x.done.map_or_else(|| self.wants_both(groups), |done| done.both);
         if both && x.done.is_none() {
-            self.round(x, &[Family::Wide, Family::Narrow])?;
+            self.round(x, &[Family::Wide, Family::Narrow], false)?;
         }
         let mut before = match x.done {
-            Some(Done { earlier: true, .. }) => Before::Products { blocks: 0, tall: 0 },
+            Some(Done { earlier: true, .. }) => Before::Products { blocks: 0, steps: 0 },
             _ => Before::Any,
         };
-        for family in [Family::Wide, Family::Narrow, Family::Float] {
-            let mut is_rounded = (both || x.done.is_some()) && family != Family::Float;
+        for family in FAMILIES {
+            let mut is_rounded = (both || inside || x.done.is_some()) && family != Family::Float;
             for group in groups {
-                let of_family = |product: &RowsProduct| product.quant.family() == Some(family);
-                let some: Vec<_> = group.list.iter().copied().filter(of_family).collect();
+                let some = of_family(group, family);
                 if some.is_empty() {
                     continue;
                 }
                 if !is_rounded {
-                    self.round(x, &[family])?;
+                    self.round(x, &[family], false)?;
                     is_rounded = true;
                     before = Before::Any;
                 }
-                let second = both && family == Family::Narrow;
+                let from = match (inside, both && family == Family::Narrow) {
+                    (true, _) => From::Unrounded,
+                    (_, true) => From::Second,
+                    _ => From::First,
+                };
                 for some in some.chunks(MAX_TASKS) {
-                    before = self.launch(group, family, x, some, second, before)?;
+                    before = self.launch(group, family, x, some, from, before)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether all products of short vectors round them for themselves.
+    fn rounds_inside(&self, x: &Vectors, groups: &[Group<'_>]) -> bool {
+        let can = |group: &Group<'_>, family: Family| {
+            let some = of_family(group, family);
+            some.is_empty() || self.few(group, x, &some, Before::Any).is_some()
+        };
+        x.done.is_none()
+            && x.gate.is_none()
+            && x.k <= ROUNDED_INSIDE
+            && groups
+                .iter()
+                .all(|group| group.experts.is_none() && FAMILIES.iter().all(|family| can(group, *family)))
     }
 
     fn wants_both(&self, groups: &[Group<'_>]) -> bool {
@@ -262,9 +296,15 @@ impl Span<'_> {
         2 * self.rows <= self.places.rows
     }
 
-    /// The vectors that `list` meets, rounded now: other kernels come before its products.
-    pub(super) fn rounded(&self, x: Vectors, list: &[RowsProduct]) -> Result<Vectors, DriverError> {
-        let both = self.wants_both(&[Group { what: "", list, experts: None }]);
+    /// The vectors that `list` meets, rounded now: other kernels come before its products. `apart`: they were complete when the kernel
+    /// before this let its successor begin.
+    pub(super) fn rounded(
+        &self,
+        x: Vectors,
+        list: &[RowsProduct],
+        apart: bool,
+    ) -> Result<Vectors, DriverError> {
+        let both = self.wants_both(&[Group { what: "", list, experts: None, half: false }]);
         let families = [Family::Wide, Family::Narrow];
         let wanted = families
             .into_iter()
@@ -273,12 +313,12 @@ impl Span<'_> {
         if wanted.is_empty() || (wanted.len() == 2 && !both) {
             return Ok(x);
         }
-        self.round(&x, &wanted)?;
+        self.round(&x, &wanted, apart)?;
         Ok(Vectors { done: Some(Done { both, earlier: true }), ..x })
     }
 
     /// Rounds the vectors to bytes for one family or two, or makes the f32 vectors that float weights meet.
-    fn round(&self, x: &Vectors, families: &[Family]) -> Result<(), DriverError> {
+    fn round(&self, x: &Vectors, families: &[Family], apart: bool) -> Result<(), DriverError> {
         let kernels = &self.pass.kernels.rows;
         let vectors = (x.rows * x.parts) as u32;
         if families == [Family::Float] {
@@ -316,6 +356,8 @@ impl Span<'_> {
             limit: x.gate.map_or(0.0, |(_, limit)| limit),
             q2,
             scale2,
+            apart: u32::from(apart),
+            reserved: 0,
         };
         let across = [vectors.div_ceil(WARPS), x.k.div_ceil(BLOCK) as u32, families.len() as u32];
         let grid = Grid::of(across, [32 * WARPS, 1, 1]).early();
@@ -329,36 +371,32 @@ impl Span<'_> {
         [self.pass.at(p.bytes) + (before * pitch) as u64, self.pass.behind(p.scales, before * scales)]
     }
 
-    /// One launch for `list`, of `group`; `second` says where its vectors are. Returns what it is for its successor.
+    /// One launch for `list`, of `group`. Returns what it is for its successor.
     fn launch(
         &self,
         group: &Group<'_>,
         family: Family,
         x: &Vectors,
         list: &[RowsProduct],
-        second: bool,
+        from: From,
         before: Before,
     ) -> Result<Before, DriverError> {
         let (p, experts) = (self.places, group.experts);
-        let quants: Vec<Quant> = list.iter().map(|product| product.quant).collect();
-        // An expert of the published model has 57 of 2048 rows.
-        let columns = experts.map_or(x.rows, |experts| experts.pairs.div_ceil(self.pass.config.experts));
-        let shape = self.shape(&quants, columns, x, list, experts.is_some());
+        let shape = self.shape(group, x, list, before);
         let mut tasks: Box<RowsTasks> = Box::new(Zeroable::zeroed());
-        tasks.tall = if shape.waits && experts.is_none() { self.tall(x, list, &shape, before) } else { 1 };
-        let rows_of_block = shape.rows * tasks.tall;
         let (mut blocks, mut bytes) = (0, 0);
         for (i, product) in list.iter().enumerate() {
-            let task = self.task(family, x, product, experts, second);
+            let task = self.task(family, x, product, experts, from);
             tasks.task[i] = task;
             tasks.first_block[i] = blocks;
-            blocks += task.rows / task.part_rows * task.part_rows.div_ceil(rows_of_block);
+            blocks += task.rows / task.part_rows * task.part_rows.div_ceil(shape.rows);
             bytes += u64::from(task.rows) * u64::from(task.row_bytes);
         }
         tasks.first_block[list.len()..].fill(blocks);
         tasks.n = list.len() as u32;
         let mut tiles = (x.rows as u32).div_ceil(shape.columns);
         tasks.columns = x.rows as u32;
+        tasks.faults = self.pass.behind(p.faults, x.from);
         if let Some(experts) = experts {
             tiles = self.tiles(&shape, experts)?;
             tasks.columns = experts.pairs as u32;
@@ -368,15 +406,24 @@ impl Span<'_> {
             // No more experts than pairs are read.
             bytes *= self.pass.config.experts.min(experts.pairs) as u64;
         }
+        if shape.few.is_some() && experts.is_some() {
+            // These deal out the rows of all tiles.
+            (blocks, tiles) = (self.pass.room.processors, 1);
+        }
         let mut grid = Grid::of([blocks, tiles, 1], [shape.threads, 1, 1]).with_smem(shape.smem);
-        if shape.waits {
+        let mut after = Before::Any;
+        if let Some(few) = shape.few {
             grid = grid.early();
+            (tasks.tall, tasks.split, tasks.stages) = (few.tall, few.split, few.stages);
+            tasks.deep = few.deep;
             tasks.apart = u32::from(before != Before::Any && experts.is_none());
+            if tasks.apart == 0 {
+                after = Before::Products { blocks, steps: few.steps };
+            }
         }
         let kernel = self.pass.kernels.rows.product(family, shape.entry);
         self.pass.put_bytes(group.what, kernel, grid, Args::new().value(&*tasks), bytes)?;
-        let lets = shape.waits && tasks.apart == 0;
-        Ok(if lets { Before::Products { blocks, tall: tasks.tall } } else { Before::Any })
+        Ok(after)
     }
 
     fn task(
@@ -385,12 +432,12 @@ impl Span<'_> {
         x: &Vectors,
         product: &RowsProduct,
         experts: Option<&ByExpert<'_>>,
-        second: bool,
+        from: From,
     ) -> RowsTask {
         let (pitch, scales) = rounded(x.k);
         let row_bytes =
             product.quant.row_bytes(product.cols).expect("a claimed tensor's row is whole blocks");
-        let [q, scale] = self.rounded_at(x, second);
+        let [q, scale] = self.rounded_at(x, from == From::Second);
         // f32 vectors are read where they lie.
         let (q, pitch) = if family == Family::Float { (x.x, 4 * x.stride) } else { (q, pitch) };
         let dealt = product.part.is_none();
@@ -413,39 +460,56 @@ impl Span<'_> {
             scales: scales as u32,
             stride: product.stride as u32,
             share: experts.map_or(1, |experts| experts.share) as u32,
-            reserved: 0,
+            x_stride: x.stride as u32,
+            x: if from == From::Unrounded { x.x } else { 0 },
         }
     }
 
-    /// How blocks are laid out for `columns` vectors.
-    fn shape(
-        &self,
-        quants: &[Quant],
-        columns: usize,
-        x: &Vectors,
-        list: &[RowsProduct],
-        by_expert: bool,
-    ) -> RowsShape {
+    /// Vectors that meet a matrix: an expert of the published model has 57 of 2048 rows.
+    fn columns(&self, group: &Group<'_>, x: &Vectors) -> usize {
+        group.experts.map_or(x.rows, |experts| experts.pairs.div_ceil(self.pass.config.experts))
+    }
+
+    /// How blocks are laid out.
+    fn shape(&self, group: &Group<'_>, x: &Vectors, list: &[RowsProduct], before: Before) -> RowsShape {
+        self.few(group, x, list, before).unwrap_or_else(|| {
+            let quants: Vec<Quant> = list.iter().map(|product| product.quant).collect();
+            rows_shape(&quants, self.columns(group, x), self.pass.room.smem)
+        })
+    }
+
+    /// The same for few vectors: no more blocks than there are multiprocessors, which run one at a time. Blocks that begin beside
+    /// others have what these leave, if they do not take longer for it.
+    fn few(&self, group: &Group<'_>, x: &Vectors, list: &[RowsProduct], before: Before) -> Option<RowsShape> {
+        if self.columns(group, x) > FEW as usize {
+            return None;
+        }
+        let quants: Vec<Quant> = list.iter().map(|product| product.quant).collect();
+        let stretch = |product: &RowsProduct| {
+            let parts = if product.part.is_none() { x.parts } else { 1 };
+            ((product.rows / parts) as u32, parts as u32)
+        };
+        let stretches: Vec<_> = list.iter().map(stretch).collect();
         let room = self.pass.room;
-        let shape = rows_shape(quants, columns, room.smem);
-        // Less than three halves of a block for each multiprocessor: half of the warps that it can run, or little more.
-        let few = 2 * tiles(x, list, &shape) < 3 * room.processors && !by_expert;
-        let deep = list.iter().all(|product| product.cols >= DEEP);
-        let other = if few && deep { rows_shape_of_few_rows(&shape, quants, room.smem) } else { None };
-        other.unwrap_or(shape)
-    }
-
-    /// Tiles of rows that a block has, so that all blocks are at work at once, two a multiprocessor. Blocks that begin beside others
-    /// have what these leave, if they do not take longer for it.
-    fn tall(&self, x: &Vectors, list: &[RowsProduct], shape: &RowsShape, before: Before) -> u32 {
-        let (all, places) = (tiles(x, list, shape), 2 * self.pass.room.processors);
-        if let Before::Products { blocks, tall } = before
-            && blocks < places
-            && all.div_ceil(places - blocks) <= tall
-        {
-            return all.div_ceil(places - blocks).max(1);
+        let warps = if group.half || group.experts.is_some() { FEW_WARPS / 2 } else { FEW_WARPS };
+        let k = list.first().map_or(0, |product| product.cols);
+        let few =
+            Few { quants: &quants, k, stretches: &[], blocks: 0, experts: false, warps, room: room.smem };
+        if let Some(experts) = group.experts {
+            // Two pairs an expert, as a guess: how many there are is seen on the device.
+            let guess = experts.pairs.div_ceil(2) as u32;
+            let stretches: Vec<_> = stretches.iter().map(|(rows, n)| (*rows, n * guess)).collect();
+            return Few { stretches: &stretches, blocks: room.processors, experts: true, ..few }.shape();
         }
-        all.div_ceil(places).max(1)
+        let of = |blocks: u32| Few { stretches: &stretches, blocks, ..few }.shape();
+        if let Before::Products { blocks, steps } = before
+            && blocks < room.processors
+            && let Some(shape) = of(room.processors - blocks)
+            && shape.few.is_some_and(|few| few.steps <= steps)
+        {
+            return Some(shape);
+        }
+        of(room.processors)
     }
 
     /// Cuts every expert's pairs into tiles of a block's columns, unless they are; returns how many there may be.
