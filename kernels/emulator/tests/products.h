@@ -11,8 +11,8 @@ inline void patch(Format& f, u8* block, Random& r) {
     if (!strcmp(f.name, "mxfp4")) block[0] = u8(100 + r.below(40));
 }
 // `few`: of a unit for few vectors; `book_few`: with a codebook. Null where a format has none.
-template <typename DT, typename T1, typename RT, typename K1, typename K2, typename K3>
-void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double, std::type_identity_t<K3> few, std::type_identity_t<K3> book_few, std::type_identity_t<K3> few_experts) {
+template <typename DT, typename T1, typename RT, typename FT, typename K1, typename K2, typename K3>
+void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double, void (*few)(FT), void (*book_few)(FT), void (*few_experts)(FT)) {
     Random r(f.code * 77 + f.len);
     std::vector<u32> book(f.grid + f.signs);
     bool iq3 = !strncmp(f.name, "iq3", 3);
@@ -89,7 +89,7 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double, std::t
             if (turn == 4) continue;
             u32 padded = 1;
             while (padded < (c.k + 255) / 256) padded *= 2;
-            const u32 warps = ROOM < 163 ? 4 : turn == 3 ? 16 : turn == 5 ? 8 : 3, split = turn == 3 ? 1u : std::min(turn == 5 ? 4u : 1u, padded);
+            const u32 warps = ROOM < 163 ? 4 : turn == 3 ? (c.experts ? 8 : 16) : turn == 5 ? 8 : 3, split = turn == 3 ? 1u : std::min(turn == 5 ? 4u : 1u, padded);
             const bool is_few = turn == 3 || turn > 4;
             tasks.tall = turn == 3 ? 1 : turn - 2, tasks.apart = turn > 4 && !c.experts, tasks.split = split, tasks.stages = turn == 5 ? 3 : 2, tasks.deep = turn == 3 || 512 / f.len * f.bytes > 480 ? 1 : 2;
             tasks.faults = faults.data(), t.x = turn == 6 && !c.experts ? x.data() : nullptr, t.x_stride = c.parts * c.k;
@@ -124,7 +124,7 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double, std::t
             u32 ny = is_few && c.experts ? 1 : c.experts ? nt + 1 : (outs + TN - 1) / TN;
             if (is_few && c.experts) blocks = 5;
             if (smem > ROOM << 10) continue;
-            if (small == 1) launch(rows_small, {blocks, ny, 1}, 128, smem, tasks); else if (is_few) launch(c.experts ? few_experts : few ? few : book_few, {blocks, ny, 1}, 32 * warps, smem, tasks); else launch(small == 2 ? rows_double : rows_big, {blocks, ny, 1}, 256, smem, tasks);
+            if (small == 1) launch(rows_small, {blocks, ny, 1}, 128, smem, tasks); else if (is_few) { FT same_tasks; static_assert(sizeof same_tasks == sizeof tasks); memcpy(&same_tasks, &tasks, sizeof tasks); launch(c.experts ? few_experts : few ? few : book_few, {blocks, ny, 1}, 32 * warps, smem, same_tasks); } else launch(small == 2 ? rows_double : rows_big, {blocks, ny, 1}, 256, smem, tasks);
             char name[100]; snprintf(name, sizeof name, "%s %u x %u, %u columns, %u parts %d", f.name, c.rows, c.k, c.columns, c.parts, turn);
             same(name, out.data(), want.data(), want.size());
         }

@@ -22,7 +22,7 @@ pub use matvec::{matvec_pair_unit, matvec_smem, matvec_unit};
 pub use nvrtc::{Compiled, Nvrtc, NvrtcError, Resources};
 pub use pack::{Entry, Pack, PackError, write_whole};
 pub use probe::{ProbeError, self_test};
-pub use rows::{FEW, Few, FewShape, QUANTIZE, RowsShape, rows_format, rows_shape, rows_unit};
+pub use rows::{FEW, Few, FewShape, QUANTIZE, RowsShape, rows_format, rows_shape, rows_units};
 pub use store::{KernelStore, Origin, StoreError, StoreOptions};
 pub use tables::matvec_tables;
 pub use unit::{Arch, ArchError, Key, PROBE, Unit, Version, options, units};

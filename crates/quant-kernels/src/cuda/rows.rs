@@ -22,7 +22,7 @@ macro_rules! headers {
 static QUANTISED: &[(&str, &str)] = headers!(
     "base.cuh" "packed.cuh" "wide.cuh" "codebook.cuh" "narrow.cuh" "mma.cuh" "tile.cuh"
     "digits.cuh" "partials.cuh" "products.cuh" "unpack.cuh" "unpack_book.cuh" "rows_product.cuh"
-    "rows_few.cuh" "activation.cuh"
+    "rows_few.cuh" "activation.cuh" "formats.cuh"
 );
 static VECTORS: &[(&str, &str)] = headers!("base.cuh" "canon.cuh" "activation.cuh");
 static FLOATS: &[(&str, &str)] = headers!("base.cuh" "canon.cuh" "partials.cuh" "products.cuh");
@@ -32,14 +32,15 @@ static WIDE: Unit = Unit {
     name: "product_wide",
     source: device_code!("rows/product_wide.cu"),
     headers: QUANTISED,
-    entries: &[
-        "rows_wide",
-        "rows_wide_small",
-        "rows_wide_double",
-        "rows_wide_few",
-        "rows_book_few",
-        "rows_wide_experts",
-    ],
+    entries: &["rows_wide", "rows_wide_small", "rows_wide_double"],
+};
+
+/// The same with few vectors.
+static WIDE_FEW: Unit = Unit {
+    name: "product_few",
+    source: device_code!("rows/product_few.cu"),
+    headers: QUANTISED,
+    entries: &["rows_wide_few", "rows_book_few", "rows_wide_experts"],
 };
 
 /// Formats with 32.
@@ -66,7 +67,8 @@ pub static QUANTIZE: Unit = Unit {
     entries: &["rows_quantize"],
 };
 
-pub(super) static UNITS: [&Unit; 4] = [&WIDE, &NARROW, &FLOAT, &QUANTIZE];
+/// The first two are those of the wide family, then one of the narrow and one of the float one.
+pub(super) static UNITS: [&Unit; 5] = [&WIDE, &WIDE_FEW, &NARROW, &FLOAT, &QUANTIZE];
 
 /// How a block of such a product is laid out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +81,7 @@ pub struct RowsShape {
     pub threads: u32,
     /// Bytes of shared memory.
     pub smem: u32,
-    /// The entry's place in the unit's list.
+    /// The entry's place among those of the family's units.
     pub entry: usize,
     /// Of a product with few vectors, which may begin early: it waits for its predecessor itself.
     pub few: Option<FewShape>,
@@ -119,13 +121,13 @@ pub struct Few<'a> {
     pub room: u32,
 }
 
-/// The unit of a family.
+/// The units of a family, whose entries are numbered one after the other.
 #[must_use]
-pub fn rows_unit(family: Family) -> &'static Unit {
+pub fn rows_units(family: Family) -> &'static [&'static Unit] {
     match family {
-        Family::Wide => &WIDE,
-        Family::Narrow => &NARROW,
-        Family::Float => &FLOAT,
+        Family::Wide => &UNITS[..2],
+        Family::Narrow => &UNITS[2..3],
+        Family::Float => &UNITS[3..4],
     }
 }
 

@@ -1,14 +1,17 @@
 //! The device code of spans, loaded.
 
 use quant_kernels::Family;
-use quant_kernels::cuda::{Kernel, QUANTIZE, Unit, rows_unit};
+use quant_kernels::cuda::{Kernel, QUANTIZE, Unit, rows_units};
 
 use crate::cuda::units;
 use crate::error::ExecError;
 
+/// Of the unit of float products, but none.
+const SWIGLU: &str = "rows_swiglu";
+
 /// Entries by what they are for.
 pub(in crate::cuda) struct RowsKernels {
-    /// By family, in the order of the unit's entries.
+    /// By family, in the order of its units' entries.
     products: [Vec<Kernel>; 3],
     pub(super) swiglu: Kernel,
     pub(super) quantize: Kernel,
@@ -42,13 +45,13 @@ impl RowsKernels {
         entry: impl Fn(&'static Unit, &str) -> Result<Kernel, ExecError>,
     ) -> Result<Self, ExecError> {
         let of = |family: Family| -> Result<Vec<Kernel>, ExecError> {
-            let unit = rows_unit(family);
-            let entries = unit.entries.iter().filter(|name| **name != "rows_swiglu");
-            entries.map(|name| entry(unit, name)).collect()
+            let all =
+                rows_units(family).iter().flat_map(|unit| unit.entries.iter().map(|name| (*unit, *name)));
+            all.filter(|(_, name)| *name != SWIGLU).map(|(unit, name)| entry(unit, name)).collect()
         };
         Ok(Self {
             products: [of(Family::Wide)?, of(Family::Narrow)?, of(Family::Float)?],
-            swiglu: entry(rows_unit(Family::Float), "rows_swiglu")?,
+            swiglu: entry(rows_units(Family::Float)[0], SWIGLU)?,
             quantize: entry(&QUANTIZE, "rows_quantize")?,
             route: entry(&units::EXPERTS, "rows_route")?,
             order: entry(&units::EXPERTS, "rows_order")?,
