@@ -34,7 +34,7 @@ void run(const char* how, u32 heads, u32 d, u32 taps, u32 n, u32 first, bool fas
         p.taps = tap.data(), p.bias = bias.data(), p.decay = decay.data(), p.norm = norm.data(), p.states = states.data();
         p.out = &want[size_t(t) * inner], p.turns = &turn, p.fault = &fault, p.copy = copy, p.matrix = matrix, p.history = history;
         p.heads = heads, p.d = d, p.taps_n = taps, p.code = 7, p.bound = -5.0f, p.rms_eps = 1e-5f;
-        if (fast_decode) launch(kda::kda_step128, heads, 128, 4 * 128 * 4, p);
+        if (fast_decode) launch(kda::kda_step128, heads, 128, 4 * 128 * 4 + 48 * 128 * 4, p);
         else launch(kda::kda_step, heads, 512, ((5 * d * 4 + 64 + 15) / 16 * 16) + d * d * 4, p);
         want_fault[t] = fault;
     }

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use quant_kernels::Quant;
-use quant_kernels::cuda::{Kernel, KernelStore, Unit, matvec_pair_unit, matvec_unit};
+use quant_kernels::cuda::{Kernel, KernelStore, QUANTIZE, Unit, matvec_pair_unit, matvec_unit, rows_units};
+use quant_kernels::{Family, Quant};
 
 use super::product::PAIRS;
 use super::span::RowsKernels;
@@ -59,6 +59,15 @@ pub(super) struct Dsa {
     pub(super) mix: Kernel,
 }
 
+/// Units for a model whose matrices have these formats. Products with many vectors take longest to compile.
+fn needed(formats: &[Quant]) -> Vec<&'static Unit> {
+    let rows = [Family::Wide, Family::Narrow, Family::Float].into_iter().flat_map(rows_units).copied();
+    let pairs = PAIRS.into_iter().filter(|pair| pair.iter().all(|quant| formats.contains(quant)));
+    let matvecs =
+        formats.iter().filter_map(|quant| matvec_unit(*quant)).chain(pairs.filter_map(matvec_pair_unit));
+    rows.chain([&QUANTIZE]).chain(units::UNITS).chain(matvecs).collect()
+}
+
 impl Kernels {
     pub(super) fn load(
         store: &KernelStore,
@@ -66,6 +75,7 @@ impl Kernels {
         tables: HashMap<Quant, u64>,
         most: u32,
     ) -> Result<Self, ExecError> {
+        store.load_all(&needed(formats))?;
         let entry = |unit: &'static Unit, name: &str| -> Result<Kernel, ExecError> {
             let kernel = store.load(unit)?.kernel(name)?;
             if most > SMEM {

@@ -12,12 +12,13 @@ mod moe;
 mod places;
 mod product;
 mod site;
+mod vectors;
 
 use quant_kernels::cuda::DriverError;
 
 pub(super) use kernels::RowsKernels;
 pub(super) use places::{FEWEST_ROWS, MOST_ROWS, SpanPlaces};
-use product::{Done, Vectors};
+use vectors::{Done, Vectors};
 
 use super::scratch::{dsa_width, kda_width};
 use super::token::{Pass, StepBuffers};

@@ -9,7 +9,8 @@ use quant_kernels::cuda::{Args, DriverError, Grid};
 use super::super::experts::Chosen;
 use super::super::weights::{InSlot, MoePlaces, Placed};
 use super::Span;
-use super::product::{ByExpert, Group, RowsProduct, Vectors};
+use super::product::{ByExpert, Group, RowsProduct};
+use super::vectors::Vectors;
 
 /// Threads of a block that routes a row.
 const ROUTE_THREADS: u32 = 128;

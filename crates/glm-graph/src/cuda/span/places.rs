@@ -1,6 +1,6 @@
 //! Buffers of a span.
 
-use super::product::rounded;
+use super::vectors::rounded;
 use crate::config::{Config, MixerKind};
 use crate::cuda::memory::{DevicePlan, Part, Place};
 use crate::cuda::scratch::{capacity, dsa_width, kda_width, row_stride};

@@ -6,6 +6,7 @@ mod files;
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 pub use cubins::Origin;
@@ -122,6 +123,26 @@ impl KernelStore {
             source,
         })?;
         Ok(self.loaded().entry(unit.name).or_insert((module, found.origin)).0.clone())
+    }
+
+    /// Loads all of `units`. Those that have to be compiled are on all cores at once, in the order given: the one that takes longest
+    /// should be the first.
+    pub fn load_all(&self, units: &[&'static Unit]) -> Result<(), StoreError> {
+        let next = AtomicUsize::new(0);
+        let work = || {
+            while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
+                self.load(unit)?;
+            }
+            Ok(())
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(units.len());
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+            let own = work();
+            others.into_iter().fold(own, |result, other| {
+                result.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            })
+        })
     }
 
     /// Where a loaded unit came from.
