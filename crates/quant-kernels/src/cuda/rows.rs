@@ -204,8 +204,8 @@ const FEW_ROWS: u32 = 16;
 const STAGE_BYTES: u32 = 480;
 
 impl Few<'_> {
-    /// The layout with the most warps that has room; rows are split so that the warp that has most to do has the least, and as many of its
-    /// steps are under way as possible. `None` where there is no such entry or no room.
+    /// The layout that takes the shortest, as far as a count of steps tells, with as many of a warp's steps under way as have room. `None`
+    /// where there is no such entry or no room.
     #[must_use]
     pub fn shape(&self) -> Option<RowsShape> {
         let family = self.quants.first()?.family().filter(|family| *family != Family::Float)?;
