@@ -125,8 +125,8 @@ impl KernelStore {
         Ok(self.loaded().entry(unit.name).or_insert((module, found.origin)).0.clone())
     }
 
-    /// Loads all of `units`. Those that have to be compiled are on all cores at once, in the order given: the one that takes longest
-    /// should be the first.
+    /// Loads all of `units`. Those that have to be compiled are on all cores at once, 0.1 to 0.3 GB of memory each, in the order given: the
+    /// one that takes longest should be the first.
     pub fn load_all(&self, units: &[&'static Unit]) -> Result<(), StoreError> {
         let next = AtomicUsize::new(0);
         let work = || {
