@@ -188,7 +188,7 @@ constexpr u32 CHOICE_THREADS = 1024;
 // Blocks of that many threads that a processor must have room for: where it can, one begins beside those of the kernels before.
 constexpr u32 CHOICE_ROOM = __CUDA_ARCH__ == 900 || __CUDA_ARCH__ == 1000 ? 2 : 1;
 constexpr u32 AHEAD = 4;     // scores of a thread that are under way
-constexpr u32 ALONE = 8704;  // pools up to which one block marks all: a fence and a count of blocks take longer than that
+constexpr u32 ALONE = 8704;  // pools up to which one block marks all: more blocks were not quicker
 constexpr u32 LISTED = BINS;  // of those in the bin, what shared memory holds
 static_assert(CHOICE_THREADS >= BINS / 4, "a thread reads four bins");
 

@@ -180,14 +180,8 @@ DEV void few_run_values(const u32 (&raw)[2], const Lane<Few>& own, u32 dx, u32 p
 template <typename U>
 DEV void few_book_values(const u32 (&raw)[2], const Lane<Few>& own, u32 dx, u32 pitch, float (&v)[4]) {
     typedef typename U::Source F;
-    constexpr u32 COPIES = book_copies<F, true>();
-    const NearBook<F::GRID, COPIES> book = {{threadIdx.x % COPIES * 4}};
     Sums<Few> sums;
-    if constexpr (U::CHOSEN) {
-        multiply_chosen<U>(raw, own, book, sums);
-    } else {
-        multiply_entries<U>(raw, own, book, sums);
-    }
+    multiply_book<U, true>(raw, own, sums);
     const float d[2] = {F::d(raw[0]), F::d(raw[1])};
 #pragma unroll
     for (u32 e = 0; e < 4; e++) v[e] = (d[e / 2] * shared_at<float>(dx + (2 * own.t + e % 2) * pitch)) * float(sums.at(0, e));

@@ -287,6 +287,19 @@ DEV void multiply_entries(const u32 (&raw)[2], const Lane<G>& own, const Book& b
     }
 }
 
+// A step of a format with a codebook.
+template <typename U, bool BIG, typename G>
+DEV void multiply_book(const u32 (&raw)[2], const Lane<G>& own, Sums<G>& sums) {
+    typedef typename U::Source F;
+    constexpr u32 COPIES = book_copies<F, BIG>();
+    const NearBook<F::GRID, COPIES> book = {{threadIdx.x % COPIES * 4}};
+    if constexpr (U::CHOSEN) {
+        multiply_chosen<U>(raw, own, book, sums);
+    } else {
+        multiply_entries<U>(raw, own, book, sums);
+    }
+}
+
 // A step of a format without a codebook: this lane has word t of every group.
 template <typename U, typename G>
 DEV void multiply_halves(const u32 (&raw)[2], const Lane<G>& own, Sums<G>& sums) {
@@ -327,13 +340,7 @@ DEV void wide_values(const u32 (&raw)[2], const Lane<G>& own, const Rooms<G, 1>&
     typedef typename U::Source F;
     Sums<G> sums;
     if constexpr (U::BOOK) {
-        constexpr u32 COPIES = book_copies<F, BIG>();
-        const NearBook<F::GRID, COPIES> book = {{threadIdx.x % COPIES * 4}};
-        if constexpr (U::CHOSEN) {
-            multiply_chosen<U>(raw, own, book, sums);
-        } else {
-            multiply_entries<U>(raw, own, book, sums);
-        }
+        multiply_book<U, BIG>(raw, own, sums);
     } else {
         multiply_halves<U>(raw, own, sums);
     }
