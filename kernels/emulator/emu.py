@@ -17,6 +17,7 @@ TABLE = {
     'dp4a': 'return emu::dp4a($0, $1, $2);',
     'dp4a_signed': 'return emu::dp4a($0, $1, $2);',
     'dp4a_unsigned': 'return emu::dp4a_us($0, $1, $2);',
+    'dp4a_of_bytes': 'return emu::dp4a_uu($0, $1, $2);',
     'dp2a_unsigned': 'return emu::dp2a<false, true>($1, $2, emu::dp2a<false, false>($0, $2, $3));',
     'dp2a_signed': 'return emu::dp2a<true, true>($1, $2, emu::dp2a<true, false>($0, $2, $3));',
     'choose': 'return emu::prmt($0, $1, $2);',
@@ -104,6 +105,9 @@ KNOWN = {
     },
     'dp4a_unsigned': {
         '"dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(c) : "r"(a), "r"(b)',
+    },
+    'dp4a_of_bytes': {
+        '"dp4a.u32.u32 %0, %1, %2, %0;" : "+r"(c) : "r"(a), "r"(b)',
     },
     'fresh': {
         '"ld.global.cg.u32 %0, [%1];" : "=r"(value) : "l"(from) : "memory"',

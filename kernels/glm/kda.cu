@@ -1,5 +1,6 @@
-// One token of each of several sequences in delta attention (model-spec 3.1), a block a head: convolution, gates, the recurrence in
+// One token of each of several sequences in delta attention (model-spec 3.1), a block a head, or two: convolution, gates, the recurrence in
 // its own order, gated norm. With gates there is one block more, which finishes them.
+#include "activation.cuh"
 #include "canon.cuh"
 #include "order.cuh"
 #include "sinkhorn.cuh"
@@ -29,8 +30,12 @@ struct Kda {
     float* gates;         // [rows][4 + 16]: those of the site before, where comb still is its logits; or null
     u32 sinkhorn;
     float hc_eps;
+    u8* q;                // of `kda_pair128`: what `out` would have, rounded, [rows][heads * d], in the order of tile.cuh
+    float* q_scale;       // [rows][heads * d / 32], of which blocks of 256 have the first
+    u32 narrow;           // blocks of 32 values, not of 256
+    u32 reserved;
 };
-static_assert(sizeof(Kda) == 160, "crates/glm-graph/src/cuda/abi.rs");
+static_assert(sizeof(Kda) == 184, "crates/glm-graph/src/cuda/abi.rs");
 
 // The parameters of this block's row.
 DEV void take_row(Kda& p) {
@@ -38,6 +43,10 @@ DEV void take_row(Kda& p) {
     p.forget = of_row(p.forget, p.second_width), p.gate = of_row(p.gate, p.second_width);
     p.out = of_row(p.out, size_t(p.heads) * p.d), p.fault = of_row(p.fault, 1);
 }
+
+// ---- heads of 128 with four taps: the published model
+
+constexpr u32 D = 128;
 
 // Sum of squares of 128 values in shared memory in dot order, by a warp: a lane takes four of them.
 DEV float squares128(u32 at) {
@@ -53,19 +62,49 @@ DEV float squares128(u32 at) {
     return sum;
 }
 
+// Rounds what a row's two heads of a block have, a value a thread, as rows/quantize.cu does: a warp has one of the blocks of 32.
+// `meeting` is shared memory for eight words. That a value is not finite has been noted; its block is zero.
+DEV void round_pair(const Kda& p, float value, u32 meeting) {
+    const u32 at = threadIdx.x, warp = at / WARP, lane = at % WARP;
+    u32 largest = __float_as_uint(value) & 0x7fffffffu;
+#pragma unroll
+    for (u32 mask = 1; mask < WARP; mask *= 2) largest = max(largest, lane_xor(largest, mask));
+    if (!p.narrow) {
+        if (lane == 0) shared_at<u32>(meeting + warp * 4) = largest;
+        __syncthreads();
+#pragma unroll
+        for (u32 i = 0; i < 2 * D / WARP; i += 4) {
+            const uint4 four = shared_at<uint4>(meeting + i * 4);
+            largest = max(max(largest, max(four.x, four.y)), max(four.z, four.w));
+        }
+    }
+    float scale = 0.0f, inverse = 0.0f;
+    const bool finite = largest < 0x7f800000u;
+    if (finite) scale_of(largest, scale, inverse);
+    const i32 byte = finite ? min(max(__float2int_rn(value * inverse), -127), 127) : 0;
+    const u32 word = at % 64 / 4, place = at / 64 * 64 + word % 4 * 16 + word / 4 * 4 + at % 4;
+    of_row(p.q, size_t(p.heads) * D)[blockIdx.x * 2 * D + place] = u8(byte);
+    float* scales = of_row(p.q_scale, p.heads * D / 32);
+    if (p.narrow ? lane == 0 : at == 0) scales[p.narrow ? blockIdx.x * (2 * D / WARP) + warp : blockIdx.x] = scale;
+}
+
 // Reads of shared memory do not move up over this: all of them at once would take more registers than there are.
 DEV void keep_order() { asm volatile("" ::: "memory"); }
 
 // Heads of 128 with four taps, a thread a column of the state, most of which it keeps in registers from before its predecessor has
 // ended: 64 KB are on their way to a processor at once, and the chains of multiply-adds meet little shared memory but broadcasts. The
 // last rows are in shared memory, so that a processor has room for four heads: eight sequences' 512 are then all at work at once.
-extern "C" __global__ void __launch_bounds__(128, 4) kda_step128(Kda p) {
-    constexpr u32 D = 128, OWN = 80;
+//
+// A block has one head, and leaves its values; or two, and leaves them rounded.
+template <u32 HEADS>
+DEV void step128(Kda& p) {
+    constexpr u32 OWN = 80, ROOM = (4 * D + (D - OWN) * D) * 4;
     let_successor_begin();
-    if (blockIdx.x == p.heads) return finish_gates(of_row(p.gates, 20), p.sinkhorn, p.hc_eps);
+    if (blockIdx.x == p.heads / HEADS) return finish_gates(of_row(p.gates, 20), p.sinkhorn, p.hc_eps);
     take_row(p);
-    const u32 head = blockIdx.x, at = threadIdx.x, channel = head * D + at, all = p.heads * D;
-    const u32 q = 0, k = D * 4, decay = 2 * D * 4, raw = 3 * D * 4, rest = 4 * D * 4;
+    const u32 own_head = HEADS > 1 ? threadIdx.x / D : 0, at = HEADS > 1 ? threadIdx.x % D : threadIdx.x;
+    const u32 head = blockIdx.x * HEADS + own_head, channel = head * D + at, all = p.heads * D;
+    const u32 q = own_head * ROOM, k = q + D * 4, decay = q + 2 * D * 4, raw = q + 3 * D * 4, rest = q + 4 * D * 4;
     const Turn turn = turn_of(p.turns);
     float* const states = in_slot(p.states, turn);
     const float* before = states + (turn.position & 1) * p.copy;
@@ -174,10 +213,22 @@ extern "C" __global__ void __launch_bounds__(128, 4) kda_step128(Kda p) {
     const float factor = 1.0f / sqrtf(squares128(raw) / float(D) + p.rms_eps);
     const float out = ((sum * factor) * norm) * gate;
     if (!(fabsf(out) < bits(0x7f800000u))) atomicCAS(p.fault, 0u, p.code);
-    p.out[channel] = out;
+    // The first head's q has been read by all.
+    if (HEADS == 1) {
+        p.out[channel] = out;
+    } else {
+        round_pair(p, out, 0);
+    }
 }
 
-// Heads of any width, any number of taps.
+extern "C" __global__ void __launch_bounds__(128, 4) kda_step128(Kda p) { step128<1>(p); }
+
+// Two neighbouring heads a block have the 256 values that products take with one scale, so that no launch has to round them. Of one
+// sequence's 64 heads that would be half as many blocks, and there the product rounds for itself.
+extern "C" __global__ void __launch_bounds__(256, 2) kda_pair128(Kda p) { step128<2>(p); }
+
+// ---- heads of any width, any number of taps
+
 extern "C" __global__ void __launch_bounds__(THREADS) kda_step(Kda p) {
     let_successor_begin();
     if (blockIdx.x == p.heads) return finish_gates(of_row(p.gates, 20), p.sinkhorn, p.hc_eps);

@@ -181,8 +181,7 @@ extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS)
     if (draws(choice)) {
         const Bins b = read_bins(choice);
         const Listed listed = needed(d, b, vocab);
-        const u32 mine = blockIdx.x * SAMPLE_THREADS + threadIdx.x;
-        if (mine < vocab) {
+        for (u32 mine = blockIdx.x * SAMPLE_THREADS + threadIdx.x; mine < vocab; mine += gridDim.x * SAMPLE_THREADS) {
             const float logit = adjusted[mine];
             const u32 bin = bin_of(logit - logit_of(choice->best));
             if (bin <= listed.last || bin == listed.top_k) {

@@ -6,6 +6,7 @@
 struct NarrowFormat {
     typedef NoBook Book;
     static constexpr Family FAMILY = NARROW;
+    static constexpr u32 TOGETHER = 0;
     static constexpr u32 LEN = 32;
     static constexpr u32 GRID = 0, SIGNS = 0, COPIES = 1;
     static constexpr bool MINIMUM = false;

@@ -6,9 +6,18 @@
 // not made anew for each use. A constant + kept(lane) / WARP stays in one, too.
 DEV u32 kept(u32 value) { return __shfl_sync(ALL, value, threadIdx.x % WARP); }
 
+// The compiler forgets how `x` came about. Where all lanes agree, it may move it to a register of the warp.
+DEV void keep_as_is(u32& x) { asm("" : "+r"(x)); }
+
 // c + the four products of unsigned bytes of `a` with signed bytes of `b`.
 DEV i32 dp4a_unsigned(u32 a, u32 b, i32 c) {
     asm("dp4a.u32.s32 %0, %1, %2, %0;" : "+r"(c) : "r"(a), "r"(b));
+    return c;
+}
+
+// The same of unsigned bytes, all of it without a sign.
+DEV u32 dp4a_of_bytes(u32 a, u32 b, u32 c) {
+    asm("dp4a.u32.u32 %0, %1, %2, %0;" : "+r"(c) : "r"(a), "r"(b));
     return c;
 }
 

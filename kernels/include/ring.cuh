@@ -23,21 +23,23 @@ DEV u32 warp_index() { return __shfl_sync(ALL, threadIdx.x / WARP, 0); }
 //   tables   = Book::TABLES
 //   stage    = TILES * (4096 / LEN * BYTES + 32)
 //   joined   = segments > 1 ? R * segments * 4 : 0
-//   all      = round_up(tables + units * 144 + round_up(ceil(k / 32), 4) * 4 + joined, 16) + W * STAGES * (8 + stage)
+//   all      = round_up(tables + units * 144 + round_up(ceil(k / 32), 4) * 4 + joined, 16) + W * (STAGES * (8 + stage) + TOGETHER * 64)
 template <typename F>
 struct Shape {
     static constexpr u32 TABLES = F::Book::TABLES;
     static constexpr u32 TILE_BYTES = SEGMENT * UNIT / F::LEN * F::BYTES;
     static constexpr u32 TILE = TILE_BYTES + 32;  // room for an odd start and for words read over the end
     static constexpr u32 STAGE = F::TILES * TILE;
+    static constexpr u32 ROW_SUMS = F::TOGETHER * 64;
 
     u32 rows, row_bytes;
     u32 units, segments;         // of a row
     u32 across, log_across;      // lanes of a row, a power of two
     u32 per_tile;                // rows of a tile
+    u32 pair_bytes;              // from a pair of tiles to the next where a row is one segment
     u32 tiles, first, last, stages;   // of the block; this warp's first one, the one after its last, its stages
     u32 segment, group, groups;  // this warp's segment; warps with the same one take turns
-    u32 q, scales, partials, barriers, ring;
+    u32 q, scales, partials, barriers, ring, row_sums;
 
     __device__ __forceinline__ Shape(u32 k, u32 rows, u32 row_bytes) : rows(rows), row_bytes(row_bytes) {
         const u32 warp = warp_index(), warps = blockDim.x / WARP;
@@ -46,6 +48,7 @@ struct Shape {
         log_across = segments > 1 ? 5 : log_up(units);
         across = 1u << log_across;
         per_tile = WARP >> log_across;
+        pair_bytes = 2 * per_tile * row_bytes;
         tiles = (rows + per_tile - 1) >> (5 - log_across);
         segment = 0, group = warp, groups = warps;
         if (segments > 1) {
@@ -62,6 +65,7 @@ struct Shape {
         partials = scales + (((k + 31) / 32 + 3) & ~3u) * 4;
         barriers = (partials + (segments > 1 ? rows * segments * 4 : 0) + 15) & ~15u;
         ring = barriers + warps * STAGES * 8;
+        row_sums = ring + warps * STAGES * STAGE + warp * ROW_SUMS;
     }
 
     __device__ __forceinline__ u32 first_tile(u32 stage) const { return first + stage * F::TILES; }

@@ -130,9 +130,6 @@ struct UnpackQ5K : Unpacked<Q5K> {
     DEV u32 mins(u32 raw, u32 t) { return four_mins(raw, t); }
 };
 
-// The compiler would invert in each word that is made of `x`, and not once.
-DEV void keep_as_is(u32& x) { asm("" : "+r"(x)); }
-
 struct UnpackQ6K : Unpacked<Q6K> {
     static constexpr u32 BIAS = 32;
     static constexpr bool SIGNED = true, BYTES4 = true;
@@ -144,6 +141,7 @@ struct UnpackQ6K : Unpacked<Q6K> {
         const u32 low[4] = {in.word(64 * h), in.word(64 * h + 16), in.word(64 * h + 32), in.word(64 * h + 48)};
         constexpr u32 INVERTED = UP == 2 ? 0xaaaaaaaau : 0;
         u32 top[2] = {in.word(128 + 32 * h) ^ INVERTED, in.word(144 + 32 * h) ^ INVERTED};
+        // The compiler would invert in each word that is made of one, and not once.
         keep_as_is(top[0]), keep_as_is(top[1]);
 #pragma unroll
         for (u32 i = 0; i < 8; i++) {

@@ -7,6 +7,7 @@
 //   MINIMA           whether a block's value is (d * dx) * S - (dmin * dx) * M
 //   RUN              over how many activations it wants sums: 16, 32 or 0
 //   TILES, ABREAST   tiles of a stage, and how many of them are multiplied at once
+//   TOGETHER         tiles whose sums are made at once (row_sums.cuh); 0: sums of each stage
 //   arrange(x)       puts the activations in the order in which weights come out
 //   d, dmin, mins, dot
 // A block begins at a multiple of the largest power of two that divides BYTES, up to 8 (GGUF's least alignment).
@@ -29,6 +30,7 @@ struct WideFormat {
     static constexpr u32 GRID = 0, SIGNS = 0, COPIES = 1;
     static constexpr bool MINIMA = false;
     static constexpr u32 RUN = 0;
+    static constexpr u32 TOGETHER = 0;
 
     DEV void arrange(u32 (&)[32]) {}
     DEV float dmin(u32) { return 0.0f; }

@@ -1,9 +1,13 @@
-// kernels/glm/kda.cu: kda_step128 against kda_step, the same inputs, and a plain reference in another shape.
+// kernels/glm/kda.cu: kda_step128 against kda_step, the same inputs, and a plain reference in another shape; kda_pair128 against
+// kda_step128 and the rounding of kernels/rows/quantize.cu.
 // unit: glm/kda.cu
 // unit: glm/kda.cu --arch 700 --ns kda70
+// unit: rows/quantize.cu
 #include "kda.unit"
 #include "kda70.unit"
+#include "quantize.unit"
 #include "emu_test.h"
+#include <string>
 using namespace test;
 
 struct Inputs {
@@ -77,6 +81,68 @@ void reference(Inputs& in) {
     }
 }
 
+// A pass of `n` rows, each with a slot and a position of its own, laid out as crates/glm-graph does it.
+struct Pass {
+    static constexpr u32 HEADS = 6, D = 128, ALL = HEADS * D, CODE = 77;
+    u32 n, first_width = 3 * ALL + 2 * D + HEADS, second_width = 2 * ALL;
+    std::vector<kda::Turn> turns;
+    std::vector<float> first, second, taps, bias, decay, norm, states, out, gates;
+    std::vector<u32> faults;
+    size_t copy;
+    u32 history = HEADS * D * D;
+    Pass(u32 n, u64 seed) : n(n), turns(n) {
+        Random r(seed);
+        first = r.normals(size_t(n) * first_width), second = r.normals(size_t(n) * second_width), taps = r.normals(3 * ALL * 4, 0.5f);
+        bias = r.normals(ALL), decay = r.uniforms(HEADS, 0.5f, 4.0f), norm = r.normals(D), gates = r.normals(n * 20);
+        copy = history + 3 * ALL * 3, states = r.normals(n * 2 * copy, 0.3f);
+        out.assign(n * ALL, -1.0f), faults.assign(n, 0);
+        for (u32 row = 0; row < n; row++) turns[row] = {(n - 1 - row) * 2 * copy * 4, row + 3, 0};
+        // What rounds to nothing: two heads that are one block of 256, and one of 32.
+        for (u32 i = 0; i < 2 * D; i++) gate(0, 2 * D + i) = -80.0f;
+        for (u32 i = 0; i < 32; i++) gate(n - 1, 32 + i) = -80.0f;
+        // And what cannot be rounded, of a row that is not alone.
+        if (n > 1) first[first_width + 2 * ALL + D + 5] = __uint_as_float(0x7f800000u);
+    }
+    float& gate(u32 row, u32 channel) { return second[row * second_width + ALL + channel]; }
+    kda::Kda arguments() {
+        kda::Kda p{};
+        p.raw = first.data(), p.forget = second.data(), p.gate = &second[ALL], p.beta = &first[3 * ALL + 2 * D], p.taps = taps.data();
+        p.bias = bias.data(), p.decay = decay.data(), p.norm = norm.data(), p.states = states.data(), p.out = out.data();
+        p.turns = turns.data(), p.fault = faults.data(), p.copy = copy, p.history = history, p.heads = HEADS, p.d = D, p.taps_n = 4;
+        p.code = CODE, p.first_width = first_width, p.second_width = second_width, p.bound = -5.0f, p.rms_eps = 1e-5f;
+        p.gates = gates.data(), p.sinkhorn = 20, p.hc_eps = 1e-6f;
+        return p;
+    }
+};
+
+void pairs(u32 n, bool narrow) {
+    const u32 room = 4 * 128 * 4 + 48 * 128 * 4, scales = Pass::ALL / 32, written = narrow ? scales : Pass::ALL / 256;
+    Pass apart(n, n), together = apart;
+    std::vector<u8> want(n * Pass::ALL, 0xaa), got = want;
+    std::vector<float> want_scale(n * scales, -1.0f), got_scale = want_scale;
+    launch(kda::kda_step128, {Pass::HEADS + 1, 1, n}, 128, room, apart.arguments());
+    quantize::Quantize q{apart.out.data(), nullptr, want.data(), want_scale.data(), apart.faults.data(), Pass::ALL, n, 1, Pass::ALL,
+                         Pass::ALL, scales, 1, narrow};
+    launch(quantize::rows_quantize, {(n + 7) / 8, Pass::ALL / 256, 1}, 256, 0, q);
+    kda::Kda p = together.arguments();
+    p.q = got.data(), p.q_scale = got_scale.data(), p.narrow = narrow;
+    launch(kda::kda_pair128, {Pass::HEADS / 2 + 1, 1, n}, 256, 2 * room, p);
+    const std::string name = std::to_string(n) + " rows, blocks of " + (narrow ? "32: " : "256: ");
+    same((name + "bytes").c_str(), got, want);
+    same((name + "scales").c_str(), got_scale, want_scale);
+    same((name + "faults").c_str(), together.faults, apart.faults);
+    same((name + "gates").c_str(), together.gates, apart.gates);
+    // Any NaN is as good as another.
+    for (auto* states : {&together.states, &apart.states}) for (float& x : *states) x = x == x ? x : 0.0f;
+    same((name + "states").c_str(), together.states, apart.states);
+    u32 zeros = 0, places = 0;
+    for (u32 i = 0; i < n * scales; i++) zeros += got_scale[i] == 0.0f, places += got_scale[i] >= 0.0f;
+    check((name + "nothing else is written, some blocks are zero").c_str(), places == n * written && zeros > 0 && zeros < places);
+    for (u32 row = 0; row < n; row++) {
+        check((name + "fault").c_str(), together.faults[row] == (row == 1 ? u32(Pass::CODE) : 0));
+    }
+}
+
 int main() {
     for (u32 position : {4u, 5u}) {
         Inputs a(3, 128, 4, position, 5), b = a, c = a, want = a;
@@ -99,5 +165,6 @@ int main() {
         same("small: out", a.out, want.out);
         same("small: states", a.states, want.states);
     }
+    for (u32 n : {1u, 3u, 8u}) pairs(n, false), pairs(n, true);
     return test::end();
 }

@@ -89,7 +89,7 @@ inline float row_by_definition(const Format& f, const u8* row, const std::vector
 template <typename S>
 u32 shared_of(u32 k, u32 rows, u32 threads) {
     const u32 units = (k + 127) / 128, segments = (units + 31) / 32, joined = segments > 1 ? rows * segments * 4 : 0;
-    return up(S::TABLES + units * 144 + up((k + 31) / 32, 4) * 4 + joined, 16) + threads / 32 * 2 * (8 + S::STAGE);
+    return up(S::TABLES + units * 144 + up((k + 31) / 32, 4) * 4 + joined, 16) + threads / 32 * (2 * (8 + S::STAGE) + S::ROW_SUMS);
 }
 
 struct One {

@@ -69,7 +69,8 @@ void run(Format f, K1 decode, K2 rows_big, K3 rows_small, K3 rows_double, void (
             tasks.n = 1; tasks.rows_of_block[0] = c.rows; tasks.first_block[1] = 1;
             u32 units = (c.k + 127) / 128, segments = (units + 31) / 32, threads = 128;
             u32 partials = segments > 1 ? c.rows * segments * 4 : 0, stage = f.tiles * (4096 / f.len * f.bytes + 32);
-            u32 smem = up(f.table_words * 4 + units * 144 + up((c.k + 31) / 32, 4) * 4 + partials, 16) + threads / 32 * 2 * (8 + stage);
+            const u32 together = strcmp(f.name, "iq2_xxs") ? 0 : 8;
+            u32 smem = up(f.table_words * 4 + units * 144 + up((c.k + 31) / 32, 4) * 4 + partials, 16) + threads / 32 * (2 * (8 + stage) + together * 64);
             u32 fault = 0;
             launch(decode, 1, threads, smem, tasks, (const u32*)book.data(), (const u32*)book.data(), &fault);
         }

@@ -129,6 +129,12 @@ pub(super) struct Kda {
     pub gates: u64,
     pub sinkhorn: u32,
     pub hc_eps: f32,
+    /// Where the answers go in bytes, if the step rounds them.
+    pub q: u64,
+    pub q_scale: u64,
+    /// In blocks of 32 values, not of 256.
+    pub narrow: u32,
+    pub reserved: u32,
 }
 
 /// The router.
@@ -224,7 +230,7 @@ pub(super) struct Begins {
 const _: () = assert!(size_of::<Task>() == 80);
 const _: () = assert!(size_of::<Tasks>() == MAX_TASKS * 80 + 4 * (2 * MAX_TASKS + 1) + 20);
 const _: () = assert!(size_of::<Site>() == 192);
-const _: () = assert!(size_of::<Kda>() == 160);
+const _: () = assert!(size_of::<Kda>() == 184);
 const _: () = assert!(size_of::<Router>() == 120);
 const _: () = assert!(size_of::<Drawing>() == 72);
 const _: () = assert!(size_of::<Begin>() == 184);

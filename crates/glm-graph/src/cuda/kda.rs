@@ -8,10 +8,31 @@ use super::scratch::kda_width;
 use super::token::{FIRST_LAYER, Pass, StepBuffers};
 use super::weights::KdaPlaces;
 
-/// Of `kda_step128`: four vectors, and the rows of the state that registers do not hold.
-const KDA_SMEM: u32 = 4 * 128 * 4 + 48 * 128 * 4;
+// Of kernels/glm/kda.cu, for the published model's heads.
+const FAST_DIM: usize = 128;
+const FAST_TAPS: usize = 4;
+/// Of a head: four vectors, and the rows of the state that registers do not hold.
+const FAST_SMEM: u32 = 4 * 128 * 4 + 48 * 128 * 4;
+
+/// Where a step leaves its answers in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rounded {
+    pub(super) q: u64,
+    pub(super) scale: u64,
+    /// In blocks of 32 values, not of 256.
+    pub(super) narrow: bool,
+}
 
 impl Pass<'_> {
+    fn has_fast_heads(&self) -> bool {
+        self.config.kda_dim == FAST_DIM && self.config.conv_taps == FAST_TAPS
+    }
+
+    /// Whether steps of this model can round their answers: two neighbouring heads are a block of 256.
+    pub(super) fn kda_rounds(&self) -> bool {
+        self.has_fast_heads() && self.config.heads.is_multiple_of(2)
+    }
+
     pub(super) fn kda(&self, layer: usize, w: &KdaPlaces, gates: u64) -> Result<(), DriverError> {
         let (c, s) = (self.config, self.scratch);
         let places = self.side_by_side("kda in", &w.first)?;
@@ -22,18 +43,20 @@ impl Pass<'_> {
                 self.product(&w.gate, self.behind(s.first, places[4]), self.behind(s.second, c.kda_inner())),
             ],
         )?;
-        self.kda_step(layer, w, &self.buffers(), gates)?;
+        self.kda_step(layer, w, &self.buffers(), gates, None)?;
         self.products("kda out", &[self.product(&w.out, self.at(s.joined), self.at(s.y))])
     }
 
     /// From a layer's products to its heads' gated answers; the states move on by a token. What the site before left to do of its
-    /// gates, unless they are at 0, is done beside it.
+    /// gates, unless they are at 0, is done beside it. The answers are left in `joined`, or only where they are `rounded`, if steps of
+    /// this model can.
     pub(super) fn kda_step(
         &self,
         layer: usize,
         w: &KdaPlaces,
         rows: &StepBuffers,
         gates: u64,
+        rounded: Option<Rounded>,
     ) -> Result<(), DriverError> {
         let c = self.config;
         let (inner, d) = (c.kda_inner(), c.kda_dim);
@@ -64,15 +87,22 @@ impl Pass<'_> {
             gates,
             sinkhorn: c.sinkhorn as u32,
             hc_eps: c.hc_eps,
+            q: rounded.map_or(0, |rounded| rounded.q),
+            q_scale: rounded.map_or(0, |rounded| rounded.scale),
+            narrow: u32::from(rounded.is_some_and(|rounded| rounded.narrow)),
+            reserved: 0,
         };
-        let (blocks, args) = (c.heads as u32 + u32::from(gates != 0), Args::new().value(&args));
-        if d == 128 && c.conv_taps == 4 {
-            let grid = Grid::of([blocks, 1, rows.n], [128, 1, 1]).with_smem(KDA_SMEM).early();
-            self.put("kda step", &self.kernels.kda128, grid, args)
+        let (kernel, heads, threads, smem) = if rounded.is_some() {
+            assert!(self.kda_rounds(), "a step that rounds has pairs of heads of 128");
+            (&self.kernels.kda_pair128, 2, 2 * FAST_DIM as u32, 2 * FAST_SMEM)
+        } else if self.has_fast_heads() {
+            (&self.kernels.kda128, 1, FAST_DIM as u32, FAST_SMEM)
         } else {
-            let smem = ((5 * d * 4 + 64).next_multiple_of(16) + d * d * 4) as u32;
-            let grid = Grid::of([blocks, 1, rows.n], [THREADS, 1, 1]).with_smem(smem).early();
-            self.put("kda step", &self.kernels.kda, grid, args)
-        }
+            let smem = (5 * d * 4 + 64).next_multiple_of(16) + d * d * 4;
+            (&self.kernels.kda, 1, THREADS, smem as u32)
+        };
+        let blocks = c.heads as u32 / heads + u32::from(gates != 0);
+        let grid = Grid::of([blocks, 1, rows.n], [threads, 1, 1]).with_smem(smem).early();
+        self.put("kda step", kernel, grid, Args::new().value(&args))
     }
 }

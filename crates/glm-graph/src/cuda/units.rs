@@ -40,7 +40,7 @@ pub(super) static KDA: Unit = Unit {
     name: "kda",
     source: device_code!("glm/kda.cu"),
     headers: &[ACTIVATION, BASE, CANON, ORDER, SINKHORN, TURN],
-    entries: &["kda_step", "kda_step128"],
+    entries: &["kda_step", "kda_step128", "kda_pair128"],
 };
 
 /// The router.

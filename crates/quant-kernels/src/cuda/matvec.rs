@@ -19,6 +19,7 @@ pub(super) const HEADERS: &[(&str, &str)] = &[
     ("tree.cuh", device_code!("include/tree.cuh")),
     ("task.cuh", device_code!("include/task.cuh")),
     ("ring.cuh", device_code!("include/ring.cuh")),
+    ("row_sums.cuh", device_code!("include/row_sums.cuh")),
     ("wide.cuh", device_code!("include/wide.cuh")),
     ("codebook.cuh", device_code!("include/codebook.cuh")),
     ("narrow.cuh", device_code!("include/narrow.cuh")),
@@ -106,6 +107,15 @@ const fn tables_and_tiles(quant: Quant, roomy: bool) -> (u32, u32) {
     }
 }
 
+/// Tiles whose sums are made at once (`TOGETHER` in kernels/include/{wide,codebook,narrow}.cuh; Q6_K's beside IQ2_XXS).
+const fn together(quant: Quant) -> u32 {
+    match quant {
+        Quant::Iq2Xxs => 8,
+        Quant::Q6K => 4,
+        _ => 0,
+    }
+}
+
 /// Stages of a warp that have room (`STAGES` in kernels/include/ring.cuh).
 const STAGES: u32 = 2;
 
@@ -123,7 +133,7 @@ pub fn matvec_smem(quant: Quant, k: u32, rows: u32, threads: u32, room: u32) -> 
     let partials = if segments > 1 { rows * segments * 4 } else { 0 };
     let stage = tiles * (4096 / quant.block_len() as u32 * quant.block_bytes() as u32 + 32);
     let fixed = tables * 4 + units * 144 + k.div_ceil(32).next_multiple_of(4) * 4 + partials;
-    fixed.next_multiple_of(16) + warps * STAGES * (8 + stage)
+    fixed.next_multiple_of(16) + warps * (STAGES * (8 + stage) + together(quant) * 64)
 }
 
 #[cfg(test)]
@@ -143,10 +153,10 @@ mod tests {
             assert!(most <= 96 << 10, "{}: {most}", quant.name());
         }
         assert_eq!(matvec_smem(Quant::F32, 5, 1, 512, 227 << 10), 32);
-        // Q6_K, 4096 weights: 32 units, 16 warps with two stages of two tiles.
+        // Q6_K, 4096 weights: 32 units, 16 warps with two stages of two tiles, and sums of four.
         assert_eq!(
             matvec_smem(Quant::Q6K, 4096, 9, 512, 227 << 10),
-            32 * 144 + 128 * 4 + 32 * (8 + 2 * 3392)
+            32 * 144 + 128 * 4 + 32 * (8 + 2 * 3392) + 16 * 4 * 64
         );
         assert!(matvec_pair_unit([Quant::Q6K, Quant::Q8_0]).is_some());
         assert!(matvec_pair_unit([Quant::Q8_0, Quant::Q6K]).is_none());

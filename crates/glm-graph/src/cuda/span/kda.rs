@@ -1,9 +1,13 @@
-//! Delta attention of a span, between its products: convolutions and gates of all rows, the recurrence, gated norms.
+//! Delta attention of a span, between its products: convolutions and gates of all rows, the recurrence, gated norms. Rows of
+//! different sequences take a step each.
 
 use bytemuck::{Pod, Zeroable};
+use quant_kernels::Family;
 use quant_kernels::cuda::{Args, DriverError, Grid};
 
 use super::Span;
+use super::vectors::{Done, Vectors};
+use crate::cuda::kda::Rounded;
 use crate::cuda::scratch::kda_width;
 use crate::cuda::token::FIRST_LAYER;
 use crate::cuda::weights::KdaPlaces;
@@ -59,6 +63,26 @@ struct KdaRows {
 const _: () = assert!(size_of::<KdaRows>() == 152);
 
 impl Span<'_> {
+    /// A step of each row's sequence, from the products in `first` and `second` to the heads' gated answers, `joined`. Where it can, it
+    /// rounds them as the matrix after it takes them.
+    pub(super) fn kda_step(
+        &self,
+        layer: usize,
+        w: &KdaPlaces,
+        joined: Vectors,
+        gates: u64,
+    ) -> Result<Vectors, DriverError> {
+        let narrow = match w.out.quant.family() {
+            Some(Family::Wide) => Some(false),
+            Some(Family::Narrow) => Some(true),
+            _ => None,
+        };
+        let [q, scale] = self.rounded_at(&joined, false);
+        let rounded = narrow.filter(|_| self.pass.kda_rounds()).map(|narrow| Rounded { q, scale, narrow });
+        self.pass.kda_step(layer, w, &self.buffers(), gates, rounded)?;
+        Ok(Vectors { done: rounded.map(|_| Done { both: false, earlier: false }), ..joined })
+    }
+
     /// From the products in `first` and `second` to the heads' gated answers in `joined`; the layer's state moves on by the span's
     /// rows, the first of which is at position `first`.
     pub(super) fn kda_scan(&self, layer: usize, w: &KdaPlaces, first: usize) -> Result<(), DriverError> {

@@ -147,11 +147,11 @@ impl Span<'_> {
         let mut gate = self.product(&w.gate, self.pass.behind(p.second, inner), 2 * inner);
         (forget.part, gate.part) = (Some(0), Some(1));
         self.products("kda gates", &low, &[forget, gate])?;
-        match self.whose {
-            Whose::One(first) => self.kda_scan(layer, w, first)?,
-            Whose::Each => self.pass.kda_step(layer, w, &self.buffers(), gates)?,
-        }
         let joined = self.vectors(self.pass.at(p.joined), inner, inner);
+        let joined = match self.whose {
+            Whose::One(first) => self.kda_scan(layer, w, first).map(|()| joined)?,
+            Whose::Each => self.kda_step(layer, w, joined, gates)?,
+        };
         self.products("kda out", &joined, &[self.product(&w.out, self.pass.at(p.y), c.hidden)])
     }
 
