@@ -24,7 +24,7 @@
 
 int main() {
 #define RUN(SPACE, NAME, A, B) run<SPACE::Tasks, SPACE::Shape<SPACE::A>, SPACE::Shape<SPACE::B>>(#SPACE, SPACE::NAME, A##_, B##_)
-    const Format Iq2Xxs_ = {IQ2_XXS, 66, 256}, Iq2S_ = {IQ2_S, 82, 256}, Iq3Xxs_ = {IQ3_XXS, 98, 256}, Q6K_ = {Q6_K, 210, 256},
+    const Format Iq2Xxs_ = {IQ2_XXS, 66, 256}, Iq2S_ = {IQ2_S, 82, 256}, Iq3Xxs_ = {IQ3_XXS, 98, 256}, Q6K_ = {Q6_K, 210, 256}, Q6KTogether_ = Q6K_,
                  Q8_0_ = {Q8_0, 34, 32};
     RUN(matvec_iq2_xxs_q6_k, matvec_iq2_xxs_q6_k, Iq2Xxs, Q6KTogether);
     RUN(matvec_iq2_s_q6_k, matvec_iq2_s_q6_k, Iq2S, Q6K);
