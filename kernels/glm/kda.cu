@@ -81,8 +81,8 @@ DEV void round_pair(const Kda& p, float value, u32 meeting) {
     float scale = 0.0f, inverse = 0.0f;
     const bool finite = largest < 0x7f800000u;
     if (finite) scale_of(largest, scale, inverse);
-    const i32 byte = finite ? min(max(__float2int_rn(value * inverse), -127), 127) : 0;
-    const u32 word = at % 64 / 4, place = at / 64 * 64 + word % 4 * 16 + word / 4 * 4 + at % 4;
+    const i32 byte = finite ? rounded_byte(value, inverse) : 0;
+    const u32 place = at / 64 * 64 + place_in_chunk(at % 64 / 4) + at % 4;
     of_row(p.q, size_t(p.heads) * D)[blockIdx.x * 2 * D + place] = u8(byte);
     float* scales = of_row(p.q_scale, p.heads * D / 32);
     if (p.narrow ? lane == 0 : at == 0) scales[p.narrow ? blockIdx.x * (2 * D / WARP) + warp : blockIdx.x] = scale;

@@ -228,7 +228,7 @@ DEV void round_part(const Site& p, u32 part, const float4 (&x)[2], u32 code) {
     if (lane == 0) p.q_scale[part] = scale;
 #pragma unroll
     for (u32 half = 0; half < 2; half++) {
-        const u32 word = lane % 16, at = part * BLOCK + (2 * half + lane / 16) * 64 + word % 4 * 16 + word / 4 * 4;
+        const u32 at = part * BLOCK + (2 * half + lane / 16) * 64 + place_in_chunk(lane % 16);
         *reinterpret_cast<u32*>(p.q + at) = quantize4(x[half], inverse);
         scale_of(largest[half], scale2, inverse2);
         *reinterpret_cast<u32*>(p.q2 + at) = quantize4(x[half], inverse2);

@@ -51,13 +51,15 @@ DEV void quotients(const float (&a)[N], const float (&b)[N], float (&q)[N]) {
     }
 }
 
+// A value as a byte.
+DEV i32 rounded_byte(float x, float inverse) { return min(max(__float2int_rn(x * inverse), -127), 127); }
+
 // Eight values as bytes, and what their block's scale is.
 DEV uint2 quantize8(const float (&x)[8], float inverse) {
     u32 word[2] = {0, 0};
 #pragma unroll
     for (int i = 0; i < 8; i++) {
-        const i32 q = min(max(__float2int_rn(x[i] * inverse), -127), 127);
-        word[i / 4] |= (q & 255) << (8 * (i % 4));
+        word[i / 4] |= (rounded_byte(x[i], inverse) & 255) << (8 * (i % 4));
     }
     return make_uint2(word[0], word[1]);
 }
@@ -67,9 +69,12 @@ DEV u32 quantize4(float4 x, float inverse) {
     const float value[4] = {x.x, x.y, x.z, x.w};
     u32 word = 0;
 #pragma unroll
-    for (int i = 0; i < 4; i++) word |= (min(max(__float2int_rn(value[i] * inverse), -127), 127) & 255) << (8 * i);
+    for (int i = 0; i < 4; i++) word |= (rounded_byte(value[i], inverse) & 255) << (8 * i);
     return word;
 }
+
+// Where word `word` of a chunk of 64 values lies, in the order of tile.cuh.
+DEV u32 place_in_chunk(u32 word) { return word % 4 * 16 + word / 4 * 4; }
 
 // The scale of a block and its inverse, from the bits of its largest magnitude; false if it is zero.
 DEV bool scale_of(u32 largest, float& scale, float& inverse) {

@@ -100,8 +100,7 @@ DEV void multiply_together(const Shape<F>& shape, const Ring<F>& ring, u32 lane_
         const u32 first = shape.first_tile(stage), tiles = min(F::TILES, shape.last - first);
         ring.wait(stage);
         u32 block[2] = {ring.tile_at(stage, 0) + lane_offset, ring.tile_at(stage, 1) + lane_offset};
-        // Not unrolled: a launch finds little of its code in the caches, and does few turns of this loop, so that instructions would
-        // be waited for (a quarter of the time of a codebook's gates, unrolled).
+        // Not unrolled either.
 #pragma unroll 1
         for (u32 t = 0; t < tiles; t += 2) {
             float value;

@@ -44,9 +44,8 @@ impl DrawPlaces {
     /// Draws as `begin` was told to.
     pub(super) fn draw(&self, kernels: &Draw, put: Put<'_>) -> Result<(), DriverError> {
         let blocks = self.vocab.div_ceil(THREADS);
-        let of =
+        let grid =
             |blocks: u32, smem| Grid::of([blocks, 1, self.rows], [THREADS, 1, 1]).with_smem(smem).early();
-        let grid = |smem| of(blocks, smem);
         let args = Args::new()
             .pointer(self.logits)
             .u32(self.vocab)
@@ -54,11 +53,11 @@ impl DrawPlaces {
             .pointer(self.adjusted)
             .pointer(self.fault)
             .u32(self.code);
-        put("sample adjust", &kernels.adjust, grid(ADJUST_SMEM), args)?;
+        put("sample adjust", &kernels.adjust, grid(blocks, ADJUST_SMEM), args)?;
         let args = Args::new().pointer(self.adjusted).u32(self.vocab).pointer(self.choice);
-        put("sample count", &kernels.count, grid(COUNT_SMEM), args)?;
+        put("sample count", &kernels.count, grid(blocks, COUNT_SMEM), args)?;
         // Each block adds up all bins before it lists: eight rows with a block for 1,024 tokens each took 190 us.
-        self.answer(kernels, of(blocks.min(MOST_LISTERS / self.rows), DRAW_SMEM), put)
+        self.answer(kernels, grid(blocks.min(MOST_LISTERS / self.rows), DRAW_SMEM), put)
     }
 
     /// The last launch of a draw; alone and with one block it tells the fault.
